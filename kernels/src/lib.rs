@@ -1,0 +1,1 @@
+//! The sparse-attention indexer kernels, their contracts and their f64 reference.

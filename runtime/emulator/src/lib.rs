@@ -1,0 +1,1 @@
+//! A PTX emulator with race checks.

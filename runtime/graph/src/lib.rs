@@ -1,0 +1,1 @@
+//! Graphs with explicit buffer lifetimes: checker, planner, explorer, instruments.

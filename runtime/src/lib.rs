@@ -1,0 +1,1 @@
+//! NVRTC, emulator and CUDA backends, graph capture and instruments of Lathe.

@@ -1,0 +1,1 @@
+//! Lathe: a workbench for sparse-attention indexer kernels.
