@@ -1,1 +1,7 @@
 //! Typed handles, structured IR, op catalogue, CUDA C++ printer and static cost of Lathe.
+#![warn(missing_docs)]
+
+pub mod contract;
+pub mod dtype;
+pub mod loc;
+pub mod target;

@@ -1,0 +1,133 @@
+//! What a kernel is launched with and what it must produce: plain data that joins kernels (which make it),
+//! backends (which run it) and the `check` command (which judges it). No backend is known here.
+
+use crate::dtype::Dtype;
+
+/// Memory a case gives to a kernel: `len` bytes, of which only the segments are mapped.
+///
+/// Touching an unmapped byte is an error wherever the backend can see it. That makes sparse address spaces
+/// (pages past 2^31 bytes) cheap and turns "must never be read" into a fact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// The kernel argument this memory backs, for messages.
+    pub name: String,
+    /// Element type, for messages and for poison patterns.
+    pub dtype: Dtype,
+    /// Extent of the address range in bytes.
+    pub len: u64,
+    /// Mapped parts, ascending and disjoint.
+    pub segments: Vec<Segment>,
+}
+
+/// A mapped part of a [`Buffer`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Offset of the first byte from the start of the buffer.
+    pub offset: u64,
+    /// The bytes, before the launch or after it.
+    pub bytes: Vec<u8>,
+    /// Whether the bytes are defined before the launch. Undefined ones hold a poison pattern, which a kernel may
+    /// overwrite but must never let reach an address, a predicate or an output.
+    pub defined: bool,
+}
+
+impl Buffer {
+    /// A fully mapped, defined buffer.
+    pub fn from_bytes(name: impl Into<String>, dtype: Dtype, bytes: Vec<u8>) -> Self {
+        let len = bytes.len() as u64;
+        Buffer { name: name.into(), dtype, len, segments: vec![Segment { offset: 0, bytes, defined: true }] }
+    }
+
+    /// A fully mapped buffer of `len` bytes that hold poison until written.
+    pub fn poisoned(name: impl Into<String>, dtype: Dtype, len: usize) -> Self {
+        let bytes = vec![POISON; len];
+        Buffer {
+            name: name.into(),
+            dtype,
+            len: len as u64,
+            segments: vec![Segment { offset: 0, bytes, defined: false }],
+        }
+    }
+
+    /// The `len` bytes at `offset`, if one segment holds them all.
+    pub fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let after = self.segments.partition_point(|s| s.offset <= offset);
+        let segment = self.segments.get(after.checked_sub(1)?)?;
+        let start = usize::try_from(offset - segment.offset).ok()?;
+        segment.bytes.get(start..start.checked_add(len)?)
+    }
+}
+
+/// The byte that fills undefined memory: as bf16, f32 and e4m3 it reads as a NaN, as an index as far out of range.
+pub const POISON: u8 = 0xff;
+
+/// One argument of a launch, in the order of the kernel's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// A pointer into `buffers[buffer]`, `offset` bytes in; `strides` are in elements, outermost first, one for
+    /// every run-time stride that the parameter's handle has (none for a slice, one for rows).
+    Pointer {
+        /// Index into [`Case::buffers`].
+        buffer: usize,
+        /// Bytes from the start of the buffer.
+        offset: u64,
+        /// Run-time strides in elements.
+        strides: Vec<i64>,
+    },
+    /// A scalar by value.
+    Scalar(ScalarValue),
+}
+
+/// A scalar argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum ScalarValue {
+    I32(i32),
+    U32(u32),
+    I64(i64),
+    F32(f32),
+}
+
+impl ScalarValue {
+    /// Its element type.
+    pub const fn dtype(self) -> Dtype {
+        match self {
+            ScalarValue::I32(_) => Dtype::I32,
+            ScalarValue::U32(_) => Dtype::U32,
+            ScalarValue::I64(_) => Dtype::I64,
+            ScalarValue::F32(_) => Dtype::F32,
+        }
+    }
+}
+
+/// One launch with everything it needs and a judge for what it leaves.
+pub struct Case {
+    /// What distinguishes the case, e.g. `B=4 next_n=2 lens=edges seed=7`.
+    pub name: String,
+    /// CTAs in x, y, z. A zero launches nothing.
+    pub grid: [u32; 3],
+    /// Memory, before the launch.
+    pub buffers: Vec<Buffer>,
+    /// Arguments, in the order of the kernel's parameters.
+    pub args: Vec<Arg>,
+    /// Judges the same buffers after the launch.
+    pub verify: Box<dyn Fn(&[Buffer]) -> Verdict + Send + Sync>,
+}
+
+/// What a case's judge says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Largest `calc_diff` over the rows of the output, for outputs compared within a tolerance; 0 for exact ones.
+    pub worst_row_diff: f64,
+    /// What is wrong, each with element, value and expectation; empty means right.
+    pub failures: Vec<String>,
+}
+
+/// How much a case list should ask of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scale {
+    /// A few seconds on two cores through the emulator.
+    Emulator,
+    /// The peers' own sizes, on a GPU.
+    Gpu,
+}
