@@ -1,1 +1,3 @@
 //! Lathe: a workbench for sparse-attention indexer kernels.
+
+pub mod cli;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The `lathe` program: every command over the kernels that ship with Lathe.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lathe::cli::main(&[])
+}

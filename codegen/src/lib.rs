@@ -3,5 +3,6 @@
 
 pub mod contract;
 pub mod dtype;
+pub mod entry;
 pub mod loc;
 pub mod target;

@@ -1,0 +1,28 @@
+//! A kernel as the `lathe` program knows it: a name, its source, and the variants that are compiled and checked.
+
+use crate::contract::{Case, Scale};
+use crate::target::Target;
+
+/// A kernel that the command-line program lists, prints and checks. A crate with kernels of its own hands a slice
+/// of these to `lathe::cli::main`.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// The name typed on the command line, e.g. `bf16_paged_mqa_logits`.
+    pub name: &'static str,
+    /// One line: what it computes.
+    pub about: &'static str,
+    /// The Rust file that holds it, as `file!()` gives it.
+    pub file: &'static str,
+    /// The text of that file, as `include_str!` gives it, so that the binary can show it far from the sources.
+    pub source: &'static str,
+    /// The variants for one target, each with its comptime parameters fixed.
+    pub variants: fn(Target) -> Vec<Variant>,
+}
+
+/// One kernel with its comptime parameters fixed.
+pub struct Variant {
+    /// What tells it from its siblings, e.g. `H=64`; empty for an only one.
+    pub label: String,
+    /// Launches with their judges, in a backend's size.
+    pub cases: Box<dyn Fn(Scale) -> Vec<Case> + Send + Sync>,
+}

@@ -1,0 +1,88 @@
+//! The command-line program, for any list of kernels.
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     lathe::cli::main(&[/* entries of your own kernels */])
+//! }
+//! ```
+//!
+//! A command is a module here with an `Args` for clap and `run(&Args, &Context) -> Outcome`. Its result goes to
+//! standard output, what it is busy with to standard error, and a failed check is `Ok(ExitCode::FAILURE)`.
+
+mod doctor;
+mod list;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use clap::{ColorChoice, Parser, Subcommand};
+use lathe_codegen::entry::Entry;
+
+/// What a command returns: an exit status, or an error printed with its causes and status 2.
+pub type Outcome = Result<ExitCode, Box<dyn Error + Send + Sync>>;
+
+/// What every command is given besides its own arguments.
+pub struct Context<'a> {
+    /// The kernels of this program.
+    pub entries: &'a [Entry],
+    /// `--offline`: nothing may be downloaded.
+    pub offline: bool,
+}
+
+#[derive(Parser)]
+#[command(
+    name = "lathe",
+    version,
+    about = "Write sparse-attention indexer kernels in Rust, read their CUDA, prove them on the CPU",
+    after_help = "Examples:
+  lathe check                          compile every kernel, run every case, one table
+  lathe emit bf16_paged_mqa_logits     the CUDA C++ a kernel becomes
+  lathe doctor                         what is installed here, and how to get the rest",
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Download nothing: fail, and say what to do, if a tool is missing
+    #[arg(long, global = true)]
+    offline: bool,
+
+    /// When to colour the output
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Doctor(doctor::Args),
+    List(list::Args),
+}
+
+/// Runs the program over `entries` with the process's arguments.
+pub fn main(entries: &[Entry]) -> ExitCode {
+    let cli = Cli::parse();
+    match cli.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+
+    let context = Context { entries, offline: cli.offline };
+    let outcome = match &cli.command {
+        Command::Doctor(args) => doctor::run(args, &context),
+        Command::List(args) => list::run(args, &context),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("\x1b[1;31merror\x1b[0m\x1b[1m: {error}\x1b[0m");
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            eprintln!("  caused by: {inner}");
+            cause = inner.source();
+        }
+        ExitCode::from(2)
+    })
+}
