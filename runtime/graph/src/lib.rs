@@ -1,1 +1,10 @@
 //! Graphs with explicit buffer lifetimes: checker, planner, explorer, instruments.
+//!
+//! A [`Pool`](model::Pool) is what shares memory: some captured graphs, the eager work around them, and
+//! their buffers. [`Order`](order::Order) is its happens-before relation.
+#![warn(missing_docs)]
+
+pub mod location;
+pub mod model;
+pub mod oracle;
+pub mod order;
