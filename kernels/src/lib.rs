@@ -1,1 +1,5 @@
 //! The sparse-attention indexer kernels, their contracts and their f64 reference.
+#![warn(missing_docs)]
+
+pub mod contract;
+pub mod reference;
