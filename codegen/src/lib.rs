@@ -4,5 +4,9 @@
 pub mod contract;
 pub mod dtype;
 pub mod entry;
+pub mod handles;
+pub mod ir;
 pub mod loc;
+pub mod ops;
 pub mod target;
+pub mod trace;

@@ -1,0 +1,338 @@
+//! Constants, arithmetic, comparisons, selection and conversions, element by element.
+//!
+//! Each op is on scalars; those that are also on register tiles apply to every element, with a scalar or a column
+//! vector spread over the tile.
+
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+
+use super::{OpDef, Signature};
+use crate::dtype::Dtype;
+use crate::handles::{Arithmetic, Element, Float, Handle, Integer, Mask, Scalar};
+use crate::ir::{Attrs, Type};
+use crate::trace::emit;
+
+/// A literal.
+pub static CONST: OpDef = OpDef {
+    name: "const",
+    doc: "A literal of type `type`.",
+    signature: |s| {
+        s.count(0)?;
+        let dtype = s.attrs.dtype("type").ok_or("a constant needs a `type`")?;
+        s.attrs.get("value").ok_or("a constant needs a `value`")?;
+        Ok(vec![Type::Scalar(dtype)])
+    },
+    min_capability: 0,
+    effects: &[],
+};
+
+/// The type that elementwise operands have together: a scalar spreads over a tile, a column vector over the rows of an
+/// accumulator.
+fn joined(types: &[Type]) -> Result<Type, String> {
+    let mut joined = types[0];
+    for &ty in &types[1..] {
+        joined = match (joined, ty) {
+            (a, b) if a == b => a,
+            (Type::Scalar(d), tile) | (tile, Type::Scalar(d)) if tile.dtype() == Some(d) && is_tile(tile) => tile,
+            (Type::Acc { rows, cols }, Type::Cols { cols: n }) | (Type::Cols { cols: n }, Type::Acc { rows, cols })
+                if n == cols =>
+            {
+                Type::Acc { rows, cols }
+            }
+            (a, b) => return Err(format!("{a} and {b} do not go together")),
+        };
+    }
+    Ok(joined)
+}
+
+fn is_tile(ty: Type) -> bool {
+    matches!(ty, Type::Vector { .. } | Type::Acc { .. } | Type::Cols { .. } | Type::RowSums { .. })
+}
+
+fn elementwise(s: &Signature<'_>, operands: usize, accepts: fn(Dtype) -> bool) -> Result<Vec<Type>, String> {
+    s.count(operands)?;
+    let joined = joined(s.operands)?;
+    match joined.dtype() {
+        Some(dtype) if accepts(dtype) && (is_tile(joined) || matches!(joined, Type::Scalar(_))) => Ok(vec![joined]),
+        _ => Err(format!("not an operation on {joined}")),
+    }
+}
+
+fn number(dtype: Dtype) -> bool {
+    integer(dtype) || dtype == Dtype::F32
+}
+
+fn integer(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)
+}
+
+fn bits(dtype: Dtype) -> bool {
+    integer(dtype) || dtype == Dtype::Bool
+}
+
+macro_rules! elementwise_ops {
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident;)*) => {$(
+        $(#[doc = $doc])*
+        pub static $op: OpDef = OpDef {
+            name: $name,
+            doc: concat!($($doc),*),
+            signature: |s| elementwise(s, $operands, $accepts),
+            min_capability: 0,
+            effects: &[],
+        };
+    )*};
+}
+
+elementwise_ops! {
+    /// Sum.
+    ADD "add" 2 number;
+    /// Difference.
+    SUB "sub" 2 number;
+    /// Product.
+    MUL "mul" 2 number;
+    /// Quotient; of integers, rounded towards zero.
+    DIV "div" 2 number;
+    /// Remainder, with the sign of the first operand.
+    REM "rem" 2 integer;
+    /// The smaller; of floats, the one that is not NaN.
+    MIN "min" 2 number;
+    /// The larger; of floats, the one that is not NaN.
+    MAX "max" 2 number;
+    /// Negation.
+    NEG "neg" 1 number;
+    /// Bitwise or logical and.
+    AND "and" 2 bits;
+    /// Bitwise or logical or.
+    OR "or" 2 bits;
+    /// Bitwise or logical exclusive or.
+    XOR "xor" 2 bits;
+    /// Bitwise or logical complement.
+    NOT "not" 1 bits;
+    /// Shift left.
+    SHL "shl" 2 integer;
+    /// Shift right; of signed integers, with the sign.
+    SHR "shr" 2 integer;
+}
+
+fn comparison(s: &Signature<'_>, accepts: fn(Dtype) -> bool) -> Result<Vec<Type>, String> {
+    s.count(2)?;
+    match s.operands {
+        [Type::Scalar(a), Type::Scalar(b)] if a == b && accepts(*a) => Ok(vec![Type::Scalar(Dtype::Bool)]),
+        [a, b] => Err(format!("{a} and {b} cannot be compared")),
+        _ => unreachable!("counted above"),
+    }
+}
+
+macro_rules! comparison_ops {
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $method:ident $accepts:ident $bound:ident;)*) => {
+        $(
+            $(#[doc = $doc])*
+            pub static $op: OpDef = OpDef {
+                name: $name,
+                doc: concat!($($doc),*),
+                signature: |s| comparison(s, $accepts),
+                min_capability: 0,
+                effects: &[],
+            };
+        )*
+        impl<T: Element> Scalar<T> {
+            $(
+                $(#[doc = $doc])*
+                #[track_caller]
+                pub fn $method(self, other: impl Into<Scalar<T>>) -> Mask
+                where
+                    T: $bound,
+                {
+                    let other = other.into();
+                    Scalar::from_id(emit(&$op, &[self.id(), other.id()], Attrs::none()))
+                }
+            )*
+        }
+    };
+}
+
+comparison_ops! {
+    /// Whether the first is smaller.
+    LT "lt" lt number Arithmetic;
+    /// Whether the first is smaller or equal.
+    LE "le" le number Arithmetic;
+    /// Whether the first is larger.
+    GT "gt" gt number Arithmetic;
+    /// Whether the first is larger or equal.
+    GE "ge" ge number Arithmetic;
+    /// Whether both are equal.
+    EQ "eq" eq any Element;
+    /// Whether they differ.
+    NE "ne" ne any Element;
+}
+
+fn any(dtype: Dtype) -> bool {
+    number(dtype) || matches!(dtype, Dtype::Bool | Dtype::U8)
+}
+
+/// Picks the second operand where the first holds, else the third.
+pub static SELECT: OpDef = OpDef {
+    name: "select",
+    doc: "The second operand where the first holds, else the third; both are computed.",
+    signature: |s| {
+        s.count(3)?;
+        match s.operands {
+            [Type::Scalar(Dtype::Bool), rest @ ..] => Ok(vec![joined(rest)?]),
+            [other, ..] => Err(format!("the condition of a `select` is a bool, not {other}")),
+            [] => unreachable!("counted above"),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+};
+
+/// `a * b + c`, rounded once.
+pub static FMA: OpDef = OpDef {
+    name: "fma",
+    doc: "`a * b + c`, rounded once.",
+    signature: |s| elementwise(s, 3, |dtype| dtype == Dtype::F32),
+    min_capability: 0,
+    effects: &[],
+};
+
+/// Conversion.
+pub static CAST: OpDef = OpDef {
+    name: "cast",
+    doc: "The value as type `to`: integers wrap, floats round to nearest even, float to integer truncates.",
+    signature: |s| {
+        s.count(1)?;
+        let to = s.attrs.dtype("to").ok_or("a cast needs its type `to`")?;
+        match s.operands[0] {
+            Type::Scalar(_) => Ok(vec![Type::Scalar(to)]),
+            other => Err(format!("{other} cannot be cast")),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+};
+
+#[track_caller]
+fn unary<T>(op: &'static OpDef, a: Scalar<T>) -> Scalar<T> {
+    Scalar::from_id(emit(op, &[a.id()], Attrs::none()))
+}
+
+#[track_caller]
+fn binary<T>(op: &'static OpDef, a: Scalar<T>, b: Scalar<T>) -> Scalar<T> {
+    Scalar::from_id(emit(op, &[a.id(), b.id()], Attrs::none()))
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident: $($ty:ty)*;)*) => {$($(
+        impl $trait<Scalar<$ty>> for Scalar<$ty> {
+            type Output = Scalar<$ty>;
+            #[track_caller]
+            fn $method(self, other: Scalar<$ty>) -> Scalar<$ty> {
+                binary(&$op, self, other)
+            }
+        }
+
+        impl $trait<$ty> for Scalar<$ty> {
+            type Output = Scalar<$ty>;
+            #[track_caller]
+            fn $method(self, other: $ty) -> Scalar<$ty> {
+                binary(&$op, self, other.into())
+            }
+        }
+
+        impl $trait<Scalar<$ty>> for $ty {
+            type Output = Scalar<$ty>;
+            #[track_caller]
+            fn $method(self, other: Scalar<$ty>) -> Scalar<$ty> {
+                binary(&$op, self.into(), other)
+            }
+        }
+    )*)*};
+}
+
+operators! {
+    Add add ADD: i32 u32 i64 u64 f32;
+    Sub sub SUB: i32 u32 i64 u64 f32;
+    Mul mul MUL: i32 u32 i64 u64 f32;
+    Div div DIV: i32 u32 i64 u64 f32;
+    Rem rem REM: i32 u32 i64 u64;
+    BitAnd bitand AND: i32 u32 i64 u64 bool;
+    BitOr bitor OR: i32 u32 i64 u64 bool;
+    BitXor bitxor XOR: i32 u32 i64 u64 bool;
+    Shl shl SHL: i32 u32 i64 u64;
+    Shr shr SHR: i32 u32 i64 u64;
+}
+
+macro_rules! prefix_operators {
+    ($($trait:ident $method:ident $op:ident: $($ty:ty)*;)*) => {$($(
+        impl $trait for Scalar<$ty> {
+            type Output = Scalar<$ty>;
+            #[track_caller]
+            fn $method(self) -> Scalar<$ty> {
+                unary(&$op, self)
+            }
+        }
+    )*)*};
+}
+
+prefix_operators! {
+    Neg neg NEG: i32 i64 f32;
+    Not not NOT: i32 u32 i64 u64 bool;
+}
+
+impl<T: Arithmetic> Scalar<T> {
+    /// The smaller of both; of floats, the one that is not NaN.
+    #[track_caller]
+    pub fn min(self, other: impl Into<Scalar<T>>) -> Scalar<T> {
+        binary(&MIN, self, other.into())
+    }
+
+    /// The larger of both; of floats, the one that is not NaN.
+    #[track_caller]
+    pub fn max(self, other: impl Into<Scalar<T>>) -> Scalar<T> {
+        binary(&MAX, self, other.into())
+    }
+}
+
+impl<T: Element> Scalar<T> {
+    /// The value as another type: integers wrap, floats round to nearest even, float to integer truncates.
+    #[track_caller]
+    pub fn to<U: Element>(self) -> Scalar<U> {
+        if T::DTYPE == U::DTYPE {
+            return Scalar::from_id(self.id());
+        }
+        Scalar::from_id(emit(&CAST, &[self.id()], Attrs::none().with("to", U::DTYPE)))
+    }
+}
+
+impl<T: Integer> Scalar<T>
+where
+    Scalar<T>: Add<Output = Scalar<T>> + Sub<Output = Scalar<T>> + Div<Output = Scalar<T>>,
+{
+    /// The quotient rounded up; both must be positive or zero.
+    #[track_caller]
+    pub fn div_ceil(self, other: impl Into<Scalar<T>>) -> Scalar<T>
+    where
+        Scalar<T>: From<T>,
+        T: From<bool>,
+    {
+        let other = other.into();
+        (self + (other - Scalar::from(T::from(true)))) / other
+    }
+}
+
+impl<T: Float> Scalar<T> {
+    /// `self * b + c`, rounded once.
+    #[track_caller]
+    pub fn mul_add(self, b: impl Into<Scalar<T>>, c: impl Into<Scalar<T>>) -> Scalar<T> {
+        let (b, c) = (b.into(), c.into());
+        Scalar::from_id(emit(&FMA, &[self.id(), b.id(), c.id()], Attrs::none()))
+    }
+}
+
+impl Mask {
+    /// `yes` where the condition holds, else `no`; both are computed.
+    #[track_caller]
+    pub fn select<T: Element>(self, yes: impl Into<Scalar<T>>, no: impl Into<Scalar<T>>) -> Scalar<T> {
+        let (yes, no) = (yes.into(), no.into());
+        Scalar::from_id(emit(&SELECT, &[self.id(), yes.id(), no.id()], Attrs::none()))
+    }
+}

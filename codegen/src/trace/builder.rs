@@ -1,0 +1,367 @@
+use super::{KernelSpec, TraceError, TraceErrors};
+use crate::dtype::Dtype;
+use crate::ir::{Access, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, Type, Value, ValueId};
+use crate::loc::Loc;
+use crate::ops::{OpDef, Signature, arith, control};
+
+/// Whether the CUDA compiler is told to unroll a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Unroll {
+    /// It decides.
+    #[default]
+    Auto,
+    /// `#pragma unroll`.
+    Full,
+    /// `#pragma unroll 1`.
+    Never,
+}
+
+/// The recording of a kernel: blocks open from the outermost to the innermost, and the mistakes so far.
+#[derive(Debug)]
+pub struct Builder {
+    kernel: Kernel,
+    frames: Vec<Frame>,
+    /// Frames opened so far: names each, also closed ones.
+    opened: u32,
+    /// For each value, the frame that defines it.
+    homes: Vec<u32>,
+    errors: Vec<TraceError>,
+}
+
+/// A block being recorded.
+#[derive(Debug)]
+struct Frame {
+    id: u32,
+    block: Block,
+    kind: FrameKind,
+}
+
+#[derive(Debug)]
+enum FrameKind {
+    Body,
+    Then { cond: ValueId, loc: Loc },
+    Else { cond: ValueId, loc: Loc, then: Block },
+    For { bounds: [ValueId; 3], unroll: Unroll, loc: Loc },
+}
+
+impl Builder {
+    pub(super) fn new(spec: KernelSpec) -> Self {
+        let body = Frame { id: 0, block: Block::default(), kind: FrameKind::Body };
+        let kernel = Kernel {
+            name: spec.name.to_owned(),
+            doc: spec.doc.to_owned(),
+            warps: spec.warps,
+            ctas_per_sm: spec.ctas_per_sm,
+            params: Vec::new(),
+            tiles: Vec::new(),
+            values: Vec::new(),
+            body: Block::default(),
+            loc: spec.loc,
+        };
+        let mut builder = Builder { kernel, frames: vec![body], opened: 0, homes: Vec::new(), errors: Vec::new() };
+        if !(1..=32).contains(&spec.warps) {
+            builder.error(spec.loc, format!("a CTA has 1 to 32 warps, not {}", spec.warps), None);
+        }
+        if spec.ctas_per_sm == 0 {
+            builder.error(spec.loc, "`ctas_per_sm` must be at least 1", None);
+        }
+        builder
+    }
+
+    pub(super) fn finish(mut self) -> Result<Kernel, TraceErrors> {
+        if self.frames.len() > 1 && self.errors.is_empty() {
+            let open = self.innermost_loc();
+            self.error(open, "this block is never closed: leave it by its end, not by `break` or `return`", None);
+        }
+        if !self.errors.is_empty() {
+            return Err(TraceErrors { kernel: self.kernel.name, errors: self.errors });
+        }
+        self.kernel.body = self.frames.remove(0).block;
+        Ok(self.kernel)
+    }
+
+    // Parameters
+
+    /// Declares a pointer parameter; returns the pointer and its run-time strides.
+    pub fn pointer_param(
+        &mut self,
+        name: &str,
+        loc: Loc,
+        dtype: Dtype,
+        strides: usize,
+        access: Access,
+        phase: Phase,
+    ) -> (ValueId, Vec<ValueId>) {
+        let index = self.param(name, ParamKind::Pointer { dtype, strides, access, phase }, loc);
+        let pointer = self.value(Type::Global(dtype), Origin::Param { index, field: 0 }, loc);
+        let long = Type::Scalar(Dtype::I64);
+        let strides = (1..=strides).map(|field| self.value(long, Origin::Param { index, field }, loc)).collect();
+        (pointer, strides)
+    }
+
+    /// Declares a scalar parameter.
+    pub fn scalar_param(&mut self, name: &str, loc: Loc, dtype: Dtype) -> ValueId {
+        let index = self.param(name, ParamKind::Scalar(dtype), loc);
+        self.value(Type::Scalar(dtype), Origin::Param { index, field: 0 }, loc)
+    }
+
+    fn param(&mut self, name: &str, kind: ParamKind, loc: Loc) -> usize {
+        if let Some(first) = self.kernel.params.iter().find(|p| p.name == name).map(|p| p.loc) {
+            let message = format!("two parameters are named `{name}`");
+            self.error(loc, message, Some((first, "the first is here".to_owned())));
+        }
+        self.kernel.params.push(Param { name: name.to_owned(), kind, loc });
+        self.kernel.params.len() - 1
+    }
+
+    // Instructions
+
+    /// Records an instruction that has one result, and returns it.
+    pub fn emit(&mut self, op: &'static OpDef, operands: &[ValueId], attrs: Attrs, loc: Loc) -> ValueId {
+        let results = self.record(op, operands, attrs, Vec::new(), loc);
+        match results[..] {
+            [result] => result,
+            _ => self.value(Type::Error, Origin::Result, loc),
+        }
+    }
+
+    /// Records an instruction that has no result.
+    pub fn emit_stmt(&mut self, op: &'static OpDef, operands: &[ValueId], attrs: Attrs, loc: Loc) {
+        self.record(op, operands, attrs, Vec::new(), loc);
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, dtype: Dtype, value: crate::ir::Attr, loc: Loc) -> ValueId {
+        self.emit(&arith::CONST, &[], Attrs::none().with("type", dtype).with("value", value), loc)
+    }
+
+    fn record(
+        &mut self,
+        op: &'static OpDef,
+        operands: &[ValueId],
+        attrs: Attrs,
+        blocks: Vec<Block>,
+        loc: Loc,
+    ) -> Vec<ValueId> {
+        let keeps_variables = std::ptr::eq(op, &control::SET);
+        let operands: Vec<ValueId> =
+            operands.iter().map(|&id| if keeps_variables { id } else { self.read(id, loc) }).collect();
+        if !operands.iter().fold(true, |ok, &id| self.check_in_scope(id, loc) && ok) {
+            return vec![self.value(Type::Error, Origin::Result, loc)];
+        }
+        let types: Vec<Type> = operands.iter().map(|&id| self.ty(id)).collect();
+        if types.contains(&Type::Error) {
+            return vec![self.value(Type::Error, Origin::Result, loc)];
+        }
+        let signature = Signature { operands: &types, attrs: &attrs, blocks: blocks.len() };
+        match (op.signature)(&signature) {
+            Ok(types) => {
+                let results: Vec<_> = types.iter().map(|&ty| self.value(ty, Origin::Result, loc)).collect();
+                self.push(Inst { op, operands, attrs, results: results.clone(), blocks, loc });
+                results
+            }
+            Err(message) => {
+                self.error(loc, message, None);
+                vec![self.value(Type::Error, Origin::Result, loc)]
+            }
+        }
+    }
+
+    fn push(&mut self, inst: Inst) {
+        self.frame().block.insts.push(inst);
+    }
+
+    fn value(&mut self, ty: Type, origin: Origin, loc: Loc) -> ValueId {
+        let id = ValueId(self.kernel.values.len() as u32);
+        self.kernel.values.push(Value { ty, origin, name: None, loc });
+        let home = if matches!(origin, Origin::Param { .. }) { 0 } else { self.frame().id };
+        self.homes.push(home);
+        id
+    }
+
+    fn frame(&mut self) -> &mut Frame {
+        self.frames.last_mut().expect("the body's frame stays open")
+    }
+
+    /// Refuses a value whose block is closed, in a message that names both places.
+    fn check_in_scope(&mut self, id: ValueId, loc: Loc) -> bool {
+        let home = self.homes[id.index()];
+        if self.frames.iter().any(|frame| frame.id == home) {
+            return true;
+        }
+        let value = self.kernel.value(id);
+        let what = value.name.as_ref().map_or_else(|| "this value".to_owned(), |name| format!("`{name}`"));
+        let computed = value.loc;
+        let message = format!(
+            "{what} was computed inside an `if` or `for` that has ended: declare `let mut` before the block and assign to it inside"
+        );
+        self.error(loc, message, Some((computed, "computed here".to_owned())));
+        false
+    }
+
+    // Values
+
+    /// The type of `id`.
+    pub fn ty(&self, id: ValueId) -> Type {
+        self.kernel.ty(id)
+    }
+
+    /// How `id` came to be.
+    pub fn origin(&self, id: ValueId) -> Origin {
+        self.kernel.value(id).origin
+    }
+
+    /// Gives `id` the author's name for it, unless it has one.
+    pub fn name(&mut self, id: ValueId, name: &str) {
+        let value = &mut self.kernel.values[id.index()];
+        if value.name.is_none() {
+            value.name = Some(name.to_owned());
+        }
+    }
+
+    // Control flow
+
+    /// How many blocks are open inside the body.
+    pub fn scope_depth(&self) -> usize {
+        self.frames.len() - 1
+    }
+
+    /// Opens the block that runs where `cond` holds.
+    pub fn begin_if(&mut self, cond: ValueId, loc: Loc) {
+        let cond = self.read(cond, loc);
+        self.open(FrameKind::Then { cond, loc });
+    }
+
+    /// Ends the block of the innermost `if` and opens the one that runs where its condition does not hold.
+    pub fn begin_else(&mut self, loc: Loc) {
+        match self.close() {
+            Some(Frame { block, kind: FrameKind::Then { cond, loc }, .. }) => {
+                self.open(FrameKind::Else { cond, loc, then: block });
+            }
+            other => self.misnested("else", other, loc),
+        }
+    }
+
+    /// Ends the innermost `if`.
+    pub fn end_if(&mut self, loc: Loc) {
+        match self.close() {
+            Some(Frame { block, kind: FrameKind::Then { cond, loc }, .. }) => {
+                self.record(&control::IF, &[cond], Attrs::none(), vec![block], loc);
+            }
+            Some(Frame { block, kind: FrameKind::Else { cond, loc, then }, .. }) => {
+                self.record(&control::IF, &[cond], Attrs::none(), vec![then, block], loc);
+            }
+            other => self.misnested("end of an `if`", other, loc),
+        }
+    }
+
+    /// Opens the body of `for index in start..end` by `step`, and returns its index. The three have one integer type;
+    /// `step` is positive.
+    pub fn begin_for(&mut self, start: ValueId, end: ValueId, step: ValueId, unroll: Unroll, loc: Loc) -> ValueId {
+        let bounds = [start, end, step].map(|bound| self.read(bound, loc));
+        let ty = self.ty(bounds[0]);
+        self.open(FrameKind::For { bounds, unroll, loc });
+        let index = self.value(ty, Origin::Index, loc);
+        self.frame().block.params.push(index);
+        index
+    }
+
+    /// Ends the innermost `for`.
+    pub fn end_for(&mut self, loc: Loc) {
+        match self.close() {
+            Some(Frame { block, kind: FrameKind::For { bounds, unroll, loc }, .. }) => {
+                let unroll = match unroll {
+                    Unroll::Auto => "auto",
+                    Unroll::Full => "full",
+                    Unroll::Never => "never",
+                };
+                self.record(&control::FOR, &bounds, Attrs::none().with("unroll", unroll), vec![block], loc);
+            }
+            other => self.misnested("end of a `for`", other, loc),
+        }
+    }
+
+    fn open(&mut self, kind: FrameKind) {
+        self.opened += 1;
+        self.frames.push(Frame { id: self.opened, block: Block::default(), kind });
+    }
+
+    fn close(&mut self) -> Option<Frame> {
+        if self.frames.len() > 1 { self.frames.pop() } else { None }
+    }
+
+    fn misnested(&mut self, what: &str, found: Option<Frame>, loc: Loc) {
+        let related = found.as_ref().map(|frame| (frame.loc(loc), "the innermost open block is here".to_owned()));
+        self.error(loc, format!("{what} without its beginning: blocks were left by `break` or `return`"), related);
+        self.frames.extend(found);
+    }
+
+    fn innermost_loc(&self) -> Loc {
+        self.frames.last().expect("the body's frame stays open").loc(self.kernel.loc)
+    }
+
+    // Variables
+
+    /// Declares a mutable variable that starts as `init`.
+    pub fn declare_var(&mut self, init: ValueId, loc: Loc) -> ValueId {
+        let variable = self.emit(&control::VAR, &[init], Attrs::none(), loc);
+        self.kernel.values[variable.index()].origin = Origin::Variable;
+        variable
+    }
+
+    /// Changes `variable` to `value`, of the same type.
+    pub fn assign(&mut self, variable: ValueId, value: ValueId, loc: Loc) {
+        if self.origin(variable) != Origin::Variable {
+            let declared = self.kernel.value(variable).loc;
+            self.error(
+                loc,
+                "assignment to a value that is not a mutable variable: declare it by `let mut`",
+                Some((declared, "declared here".to_owned())),
+            );
+            return;
+        }
+        let value = self.read(value, loc);
+        self.emit_stmt(&control::SET, &[variable, value], Attrs::none(), loc);
+    }
+
+    /// The present value of a variable; any other value is itself.
+    pub fn read(&mut self, id: ValueId, loc: Loc) -> ValueId {
+        if self.origin(id) != Origin::Variable || !self.check_in_scope(id, loc) {
+            return id;
+        }
+        let result = self.value(self.ty(id), Origin::Result, loc);
+        self.push(Inst {
+            op: &control::GET,
+            operands: vec![id],
+            attrs: Attrs::none(),
+            results: vec![result],
+            blocks: Vec::new(),
+            loc,
+        });
+        result
+    }
+
+    // Messages
+
+    /// Heads the statements that follow with a comment.
+    pub fn section(&mut self, text: &str, loc: Loc) {
+        self.emit_stmt(&control::SECTION, &[], Attrs::none().with("text", text), loc);
+    }
+
+    /// Records a mistake; the trace goes on.
+    pub fn error(&mut self, loc: Loc, message: impl Into<String>, related: Option<(Loc, String)>) {
+        let error = TraceError { message: message.into(), loc, related };
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+}
+
+impl Frame {
+    fn loc(&self, body: Loc) -> Loc {
+        match self.kind {
+            FrameKind::Body => body,
+            FrameKind::Then { loc, .. } | FrameKind::Else { loc, .. } | FrameKind::For { loc, .. } => loc,
+        }
+    }
+}
