@@ -111,8 +111,11 @@ pub struct Case {
     /// Arguments, in the order of the kernel's parameters.
     pub args: Vec<Arg>,
     /// Judges the same buffers after the launch.
-    pub verify: Box<dyn Fn(&[Buffer]) -> Verdict + Send + Sync>,
+    pub verify: Judge,
 }
+
+/// Judges buffers after a launch.
+pub type Judge = Box<dyn Fn(&[Buffer]) -> Verdict + Send + Sync>;
 
 /// What a case's judge says.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -23,6 +23,9 @@ pub struct Entry {
 pub struct Variant {
     /// What tells it from its siblings, e.g. `H=64`; empty for an only one.
     pub label: String,
-    /// Launches with their judges, in a backend's size.
-    pub cases: Box<dyn Fn(Scale) -> Vec<Case> + Send + Sync>,
+    /// Launches with their judges.
+    pub cases: Cases,
 }
+
+/// Makes the cases of a variant, in a backend's size.
+pub type Cases = Box<dyn Fn(Scale) -> Vec<Case> + Send + Sync>;
