@@ -1,7 +1,9 @@
 //! A kernel as the `lathe` program knows it: a name, its source, and the variants that are compiled and checked.
 
 use crate::contract::{Case, Scale};
+use crate::ir::Kernel;
 use crate::target::Target;
+use crate::trace::TraceErrors;
 
 /// A kernel that the command-line program lists, prints and checks. A crate with kernels of its own hands a slice
 /// of these to `lathe::cli::main`.
@@ -23,6 +25,8 @@ pub struct Entry {
 pub struct Variant {
     /// What tells it from its siblings, e.g. `H=64`; empty for an only one.
     pub label: String,
+    /// The traced kernel, or every mistake in it.
+    pub kernel: Result<Kernel, TraceErrors>,
     /// Launches with their judges.
     pub cases: Cases,
 }
