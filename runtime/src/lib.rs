@@ -5,4 +5,5 @@ mod cache;
 pub mod device;
 pub mod nvrtc;
 pub mod ptxas;
+pub mod sass;
 pub mod toolchain;
