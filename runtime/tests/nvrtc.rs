@@ -5,7 +5,7 @@ use lathe_runtime::nvrtc::{CompileError, Compiler};
 use lathe_runtime::toolchain::{Home, Toolchain};
 
 fn toolchain() -> Toolchain {
-    Toolchain::new(false, |what| eprintln!("{what}"))
+    Toolchain::new(false, |event| eprintln!("{event}"))
 }
 
 const SOURCE: &str = r#"extern "C" __global__ void __launch_bounds__(32) scale(float* out, const float* in) {

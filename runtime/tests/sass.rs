@@ -6,7 +6,7 @@ use lathe_runtime::sass::{Sass, SassError};
 use lathe_runtime::toolchain::Toolchain;
 
 fn disassemble(source: &str, target: Target) -> Sass {
-    let toolchain = Toolchain::new(false, |what| eprintln!("{what}"));
+    let toolchain = Toolchain::new(false, |event| eprintln!("{event}"));
     let compiled = Compiler::load(&toolchain).unwrap().compile(source, target).unwrap();
     Sass::disassemble(&toolchain, &compiled.cubin).unwrap()
 }
@@ -50,7 +50,7 @@ fn a_load_that_stands_above_the_wait_is_named_with_its_cuda_line() {
 
 #[test]
 fn bytes_that_are_no_cubin_are_refused() {
-    let toolchain = Toolchain::new(false, |what| eprintln!("{what}"));
+    let toolchain = Toolchain::new(false, |event| eprintln!("{event}"));
     let error = Sass::disassemble(&toolchain, b"not machine code").unwrap_err();
     assert!(matches!(&error, SassError::Nvdisasm(text) if !text.is_empty()), "{error:?}");
 }

@@ -11,6 +11,8 @@
 
 mod doctor;
 mod list;
+mod setup;
+mod terminal;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -58,6 +60,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Doctor(doctor::Args),
+    Setup(setup::Args),
     List(list::Args),
 }
 
@@ -74,6 +77,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     let context = Context { entries, offline: cli.offline };
     let outcome = match &cli.command {
         Command::Doctor(args) => doctor::run(args, &context),
+        Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),
     };
     outcome.unwrap_or_else(|error| {

@@ -1,33 +1,138 @@
-//! The CUDA device, through cudarc, found at run time.
+//! The CUDA device, through cudarc, found at run time: no driver is needed to build or to start.
 
-use cudarc::driver::{DriverError, result, sys};
+mod error;
+mod memory;
+mod query;
 
-/// Why no CUDA device can be used, or what went wrong on it.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// `libcuda.so` cannot be loaded.
-    #[error("no NVIDIA driver: libcuda.so cannot be loaded; `--backend emulator` needs none")]
-    NoDriver,
-    /// A driver call failed.
-    #[error("{call} failed: {error}")]
-    Driver {
-        /// The driver function.
-        call: &'static str,
-        /// What it returned.
-        error: DriverError,
-    },
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, sys};
+use cudarc::nvrtc::Ptx;
+
+pub use error::DeviceError;
+use error::During;
+pub use memory::{Allocation, GUARD, GUARD_BYTE};
+pub use query::{DeviceInfo, driver_version, list};
+
+/// A GPU with a context and a stream of its own.
+pub struct Device {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    info: DeviceInfo,
 }
 
-/// The CUDA version that the installed driver supports, as (major, minor).
-pub fn driver_version() -> Result<(u32, u32), DeviceError> {
-    // cudarc panics at first use when the library is missing.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(DeviceError::NoDriver);
+/// A kernel on the device.
+pub struct Function {
+    function: CudaFunction,
+    /// Dynamic shared memory that every launch gets.
+    shared_bytes: u32,
+}
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// CTAs in x, y, z; none zero.
+    pub grid: [u32; 3],
+    /// Threads a CTA.
+    pub threads: u32,
+    /// Whether the kernel may start before the one ahead of it in the stream has ended; it waits for the results
+    /// itself (`griddepcontrol.wait`).
+    pub programmatic: bool,
+}
+
+impl Device {
+    /// Opens the device with this ordinal.
+    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
+        let devices = list()?;
+        let Some(info) = devices.get(ordinal).cloned() else {
+            return Err(DeviceError::NoDevice { ordinal, count: devices.len() });
+        };
+        let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
+        // SAFETY: the allocations here are ordered by the one stream and by explicit synchronisation. Tracking would
+        // add waits and records to every launch.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().during("cuStreamCreate")?;
+        Ok(Device { context, stream, info })
     }
-    result::init().map_err(|error| DeviceError::Driver { call: "cuInit", error })?;
-    let mut version = 0;
-    unsafe { sys::cuDriverGetVersion(&mut version) }
-        .result()
-        .map_err(|error| DeviceError::Driver { call: "cuDriverGetVersion", error })?;
-    Ok((version as u32 / 1000, version as u32 % 1000 / 10))
+
+    /// What device it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Free and total memory in bytes.
+    pub fn memory(&self) -> Result<(usize, usize), DeviceError> {
+        self.context.mem_get_info().during("cuMemGetInfo")
+    }
+
+    /// Loads `entry` of a cubin and reserves `shared_bytes` of dynamic shared memory for its launches.
+    pub fn load(&self, cubin: &[u8], entry: &str, shared_bytes: u32) -> Result<Function, DeviceError> {
+        let module = self.context.load_module(Ptx::from_binary(cubin.to_vec())).during("cuModuleLoadData")?;
+        let function = module.load_function(entry).during("cuModuleGetFunction")?;
+        // More than 48 KB of dynamic shared memory is given only to those who ask.
+        function
+            .set_attribute(
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                shared_bytes as i32,
+            )
+            .during("cuFuncSetAttribute")?;
+        Ok(Function { function, shared_bytes })
+    }
+
+    /// Launches on the device's stream. `arguments` are the bytes of each kernel parameter, in order.
+    ///
+    /// # Safety
+    /// The arguments must match the kernel's parameters in number and size, and every pointer among them must lie in
+    /// memory that outlives the launch.
+    pub unsafe fn launch(
+        &self,
+        function: &Function,
+        shape: LaunchShape,
+        arguments: &mut [Vec<u8>],
+    ) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let mut attributes = [sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        }];
+        let [grid_x, grid_y, grid_z] = shape.grid;
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: shape.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: function.shared_bytes,
+            hStream: self.stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: u32::from(shape.programmatic),
+        };
+        let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(|a| a.as_mut_ptr().cast()).collect();
+        let function = function.function.cu_function();
+        // SAFETY: the driver copies the arguments during the call; the rest is the caller's promise.
+        unsafe { sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
+            .result()
+            .during("cuLaunchKernelEx")
+    }
+
+    /// Waits for everything on the device's stream; errors of the kernels surface here.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.stream.synchronize().during("cuStreamSynchronize")
+    }
+
+    /// Marks a moment on the device's stream.
+    pub fn record(&self) -> Result<CudaEvent, DeviceError> {
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+        let event = self.context.new_event(Some(flags)).during("cuEventCreate")?;
+        event.record(&self.stream).during("cuEventRecord")?;
+        Ok(event)
+    }
+
+    /// Milliseconds of device time between two moments; waits for the second.
+    pub fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<f32, DeviceError> {
+        start.elapsed_ms(end).during("cuEventElapsedTime")
+    }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use home::Home;
 pub use locate::MIN_NVRTC;
-pub use provision::{ProvisionError, Wheel};
+pub use provision::{Event, ProvisionError, Wheel};
 
 /// A CUDA version, major and minor.
 pub type Version = (u32, u32);
@@ -20,7 +20,7 @@ pub type Version = (u32, u32);
 pub struct Toolchain {
     home: Home,
     offline: bool,
-    announce: Box<dyn Fn(&str) + Send + Sync>,
+    announce: Box<dyn Fn(Event) + Send + Sync>,
 }
 
 /// An NVRTC library on disk.
@@ -46,13 +46,13 @@ pub struct Nvdisasm {
 impl Toolchain {
     /// The toolchain of the project around the current folder.
     ///
-    /// `offline` forbids downloads; `announce` is told before each one, in a sentence.
-    pub fn new(offline: bool, announce: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    /// `offline` forbids downloads; `announce` is told when one starts and ends.
+    pub fn new(offline: bool, announce: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Toolchain { home: Home::find(), offline, announce: Box::new(announce) }
     }
 
     /// The same over another folder.
-    pub fn at(home: Home, offline: bool, announce: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn at(home: Home, offline: bool, announce: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Toolchain { home, offline, announce: Box::new(announce) }
     }
 

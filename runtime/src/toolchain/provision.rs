@@ -39,6 +39,25 @@ impl fmt::Display for Wheel {
     }
 }
 
+/// A step of an installation, for whoever watches.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Event<'a> {
+    Installing { wheel: &'a Wheel, home: &'a Path },
+    Installed { wheel: &'a Wheel },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Installing { wheel, home } => {
+                write!(f, "installing {wheel} ({} MB, once) into {}", wheel.megabytes, home.display())
+            }
+            Event::Installed { wheel } => write!(f, "installed {wheel}"),
+        }
+    }
+}
+
 /// Why a tool is not here and could not be installed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
@@ -68,7 +87,7 @@ pub(super) fn install(
     home: &Home,
     wheel: &Wheel,
     offline: bool,
-    announce: &dyn Fn(&str),
+    announce: &dyn Fn(Event),
 ) -> Result<PathBuf, ProvisionError> {
     let folder = wheel.folder(home);
     if folder.is_dir() {
@@ -93,10 +112,11 @@ pub(super) fn install(
     }
     sweep(root);
 
-    announce(&format!("installing {wheel} ({} MB, once) into {}", wheel.megabytes, root.display()));
+    announce(Event::Installing { wheel, home: root });
     let temporary = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(root).map_err(at(root))?;
     pip_install(wheel, temporary.path(), &folder)?;
     fs::rename(temporary.path(), &folder).map_err(at(&folder))?;
+    announce(Event::Installed { wheel });
     Ok(folder)
 }
 

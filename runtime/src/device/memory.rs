@@ -1,0 +1,115 @@
+//! Device memory with guard zones, so that a write past a buffer is seen rather than lost in a neighbour.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+
+use super::error::During;
+use super::{Device, DeviceError};
+
+/// Bytes before and behind an allocation that no kernel may touch.
+pub const GUARD: usize = 64 << 10;
+
+/// What guard zones, and the gaps between the segments of a buffer, hold.
+pub const GUARD_BYTE: u8 = 0xa5;
+
+/// Device memory of a fixed size between two guard zones; freed when dropped.
+pub struct Allocation {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    /// Start of the leading guard zone.
+    start: sys::CUdeviceptr,
+    len: usize,
+}
+
+impl Device {
+    /// Allocates `len` bytes for `buffer`, 256-byte aligned, filled with [`GUARD_BYTE`] as its guard zones are.
+    pub fn allocate(&self, buffer: &str, len: u64) -> Result<Allocation, DeviceError> {
+        let needed = len.saturating_add(2 * GUARD as u64);
+        let (free, _) = self.memory()?;
+        let out_of_memory = || DeviceError::OutOfMemory { buffer: buffer.to_owned(), needed, free: free as u64 };
+        let bytes = usize::try_from(needed).ok().filter(|bytes| *bytes <= free).ok_or_else(out_of_memory)?;
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // SAFETY: freed once, by `Allocation`'s drop.
+        let start = unsafe { result::malloc_sync(bytes) }.during("cuMemAlloc")?;
+        let allocation =
+            Allocation { context: self.context.clone(), stream: self.stream.clone(), start, len: bytes - 2 * GUARD };
+        // SAFETY: the range was allocated just now.
+        unsafe { result::memset_d8_async(start, GUARD_BYTE, bytes, self.stream.cu_stream()) }.during("cuMemsetD8")?;
+        Ok(allocation)
+    }
+}
+
+impl Allocation {
+    /// The address that kernels see.
+    pub fn address(&self) -> u64 {
+        self.start + GUARD as u64
+    }
+
+    /// Bytes between the guard zones.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `bytes` to `offset`, in the order of the device's stream.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.within(offset as i64, bytes.len(), 0);
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let to = self.address() + offset as u64;
+        // SAFETY: the range is inside the allocation, and pageable memory is copied before the call returns.
+        unsafe { result::memcpy_htod_async(to, bytes, self.stream.cu_stream()) }.during("cuMemcpyHtoD")
+    }
+
+    /// Fills `len` bytes at `offset`, in the order of the device's stream.
+    ///
+    /// # Panics
+    /// If they reach past the allocation.
+    pub fn fill(&mut self, offset: usize, byte: u8, len: usize) -> Result<(), DeviceError> {
+        self.within(offset as i64, len, 0);
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let to = self.address() + offset as u64;
+        // SAFETY: the range is inside the allocation.
+        unsafe { result::memset_d8_async(to, byte, len, self.stream.cu_stream()) }.during("cuMemsetD8")
+    }
+
+    /// Copies `out.len()` bytes back from `offset`, after everything on the stream; a negative offset reaches into the
+    /// leading guard zone.
+    ///
+    /// # Panics
+    /// If they reach past the guard zones.
+    pub fn read(&self, offset: i64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.within(offset, out.len(), GUARD);
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let from = self.address().wrapping_add_signed(offset);
+        // SAFETY: the range is inside the allocation with its guard zones, and the synchronisation below keeps `out`
+        // borrowed until the copy has ended.
+        unsafe { result::memcpy_dtoh_async(out, from, self.stream.cu_stream()) }.during("cuMemcpyDtoH")?;
+        self.stream.synchronize().during("cuStreamSynchronize")
+    }
+
+    fn within(&self, offset: i64, len: usize, slack: usize) {
+        let (start, end) = (i128::from(offset), i128::from(offset) + len as i128);
+        let slack = slack as i128;
+        assert!(
+            -slack <= start && end <= self.len as i128 + slack,
+            "bytes {start}..{end} of an allocation of {} bytes",
+            self.len
+        );
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.context.record_err(self.context.bind_to_thread());
+        // SAFETY: allocated by `cuMemAlloc`, freed once; `cuMemFree` waits for the device.
+        self.context.record_err(unsafe { result::free_sync(self.start) });
+    }
+}
