@@ -104,10 +104,10 @@ mod tests {
         let x: [f32; HEAD_DIM] = std::array::from_fn(|d| (d as f32 - 40.0) * 0.37);
         let key = quantise(&x, false);
         assert_eq!(key.payload[127], 0x7e);
-        for d in 0..HEAD_DIM {
-            let back = e4m3_to_f64(key.payload[d]) * f64::from(key.scale);
-            let half_step = (f64::from(x[d].abs()) / 16.0).max(f64::from(key.scale) * 0.001);
-            assert!((back - f64::from(x[d])).abs() <= half_step, "dim {d}: {} became {back}", x[d]);
+        for (x, payload) in x.iter().zip(key.payload) {
+            let back = e4m3_to_f64(payload) * f64::from(key.scale);
+            let half_step = (f64::from(x.abs()) / 16.0).max(f64::from(key.scale) * 0.001);
+            assert!((back - f64::from(*x)).abs() <= half_step, "{x} became {back}");
         }
     }
 

@@ -1,0 +1,99 @@
+//! Launch rules: how many CTAs, from what is known when a launch is captured.
+//!
+//! A captured graph replays with other lengths than it was captured with, so a rule sees only the longest length
+//! allowed. How the pages of a row spread over the row's CTAs is decided in the kernel, from the device-side
+//! length: see [`pages_per_cta`].
+
+use crate::contract::PAGE_SLOTS;
+
+/// Most pages that one CTA walks: their ids lie in one register of each lane of a warp.
+pub const MAX_PAGES_PER_CTA: u64 = 32;
+
+/// Grid of the logits kernels: `[splits, rows, 1]`, or zeros where there is nothing to do.
+///
+/// With two CTAs of 4 warps on an SM, measured best on keys of every size: a page a CTA while all pages fit one wave;
+/// then the power of two that makes one wave, up to 32 pages; then many waves of 16 pages, since a persistent grid
+/// loses to them (SMs do not get equal bandwidth).
+pub fn logits_grid(rows: usize, max_len: u64, sms: u32) -> [u32; 3] {
+    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
+    if rows == 0 || pages == 0 {
+        return [0, 0, 0];
+    }
+    let wave = 2 * u64::from(sms);
+    let one_wave = (rows as u64 * pages).div_ceil(wave).next_power_of_two();
+    // Twice the largest walk is still better as two waves of it than as many of 16.
+    let walk = match one_wave {
+        walk if walk <= 2 * MAX_PAGES_PER_CTA => walk.min(MAX_PAGES_PER_CTA),
+        _ => MAX_PAGES_PER_CTA / 2,
+    };
+    [pages.div_ceil(walk) as u32, rows as u32, 1]
+}
+
+/// Pages that each CTA of a row walks: CTA `x` of `splits` takes pages `[x * n, (x + 1) * n)` of the row.
+///
+/// The kernel computes this from the row's own length (from the length to fill, where logits are cleaned), so that a
+/// graph captured for 131,072 keys still spreads a row of 1,000 over all of its CTAs.
+pub fn pages_per_cta(row_pages: u32, splits: u32) -> u32 {
+    row_pages.div_ceil(splits)
+}
+
+/// Rows that one CTA of the stores handles: 4 warps, 16 lanes of 16 bytes a bf16 row.
+pub const STORE_ROWS_PER_CTA: usize = 8;
+
+/// Grid of the stores: `[ceil(rows / 8), 1, 1]`, or zeros where there is nothing to do.
+pub fn store_grid(rows: usize) -> [u32; 3] {
+    match rows.div_ceil(STORE_ROWS_PER_CTA) {
+        0 => [0, 0, 0],
+        ctas => [ctas as u32, 1, 1],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H200.
+    const SMS: u32 = 132;
+
+    fn walk(rows: usize, max_len: u64) -> u64 {
+        let [splits, y, 1] = logits_grid(rows, max_len, SMS) else { panic!() };
+        assert_eq!(y as usize, rows);
+        max_len.div_ceil(64).div_ceil(splits.into())
+    }
+
+    #[test]
+    fn the_walk_follows_the_measured_optimum() {
+        assert_eq!(walk(1, 1024), 1);
+        assert_eq!(walk(1, 16_384), 1); // 256 pages in all
+        assert_eq!(walk(1, 65_536), 4); // 1,024
+        assert_eq!(walk(16, 4096), 4);
+        assert_eq!(walk(16, 16_384), 16); // 4,096
+        assert_eq!(walk(64, 16_384), 32); // 16,384
+        assert_eq!(walk(64, 65_536), 16); // many waves
+        assert_eq!(walk(128, 65_536), 16);
+    }
+
+    #[test]
+    fn nothing_to_do_launches_nothing() {
+        assert_eq!(logits_grid(0, 1024, SMS), [0, 0, 0]);
+        assert_eq!(logits_grid(4, 0, SMS), [0, 0, 0]);
+        assert_eq!(store_grid(0), [0, 0, 0]);
+        assert_eq!(store_grid(9), [2, 1, 1]);
+    }
+
+    #[test]
+    fn every_page_of_every_length_is_walked_once_by_ctas_of_at_most_32() {
+        for (rows, max_pages) in [(1, 1), (1, 300), (3, 2048), (64, 257), (7, 4096)] {
+            for sms in [1, 20, 132, 188] {
+                let [splits, ..] = logits_grid(rows, max_pages * 64, sms);
+                for pages in [0, 1, 2, 31, 32, 33, max_pages as u32 / 2, max_pages as u32] {
+                    let pages = pages.min(max_pages as u32);
+                    let each = pages_per_cta(pages, splits);
+                    assert!(u64::from(each) <= MAX_PAGES_PER_CTA);
+                    let walked: u32 = (0..splits).map(|x| pages.saturating_sub(x * each).min(each)).sum();
+                    assert_eq!(walked, pages, "rows {rows} max {max_pages} sms {sms}");
+                }
+            }
+        }
+    }
+}
