@@ -2,11 +2,13 @@
 #![warn(missing_docs)]
 
 pub mod contract;
+pub mod cuda;
 pub mod dtype;
 pub mod entry;
 pub mod handles;
 pub mod ir;
 pub mod loc;
 pub mod ops;
+pub mod prelude;
 pub mod target;
 pub mod trace;

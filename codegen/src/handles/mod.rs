@@ -2,11 +2,17 @@
 //!
 //! The operations on them stand in the op families under [`crate::ops`].
 
+mod access;
 mod element;
+mod global;
 mod scalar;
+mod vector;
 
+pub use access::{AccessMode, Read, ReadWrite, Readable, Writable, WriteAll, WritePart};
 pub use element::{Arithmetic, Element, Float, Integer, bf16, e4m3, f16};
+pub use global::{Argument, Place, Rows, Slice};
 pub use scalar::{Mask, Scalar};
+pub use vector::Vector;
 
 use crate::ir::ValueId;
 

@@ -6,9 +6,10 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 use super::{OpDef, Signature};
+use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Arithmetic, Element, Float, Handle, Integer, Mask, Scalar};
-use crate::ir::{Attrs, Type};
+use crate::ir::{Attr, Attrs, Type};
 use crate::trace::emit;
 
 /// A literal.
@@ -23,7 +24,34 @@ pub static CONST: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[],
+    emit: Emit::Expr(literal),
 };
+
+fn literal(cx: &mut Cx<'_, '_>) -> Expr {
+    let Type::Scalar(dtype) = cx.result_type(0) else { return Expr::primary("0") };
+    let negative = |text: String| match text.strip_prefix('-') {
+        Some(positive) => Expr::prefix("-", &Expr::primary(positive)),
+        None => Expr::primary(text),
+    };
+    match (cx.inst().attrs.get("value"), dtype) {
+        (Some(Attr::Bool(value)), _) => Expr::primary(value.to_string()),
+        (Some(Attr::Float(value)), _) => {
+            let bits = (*value as f32).to_bits();
+            if value.is_finite() {
+                negative(format!("{:?}f", *value as f32))
+            } else {
+                Expr::primary(format!("__int_as_float({bits:#010x})"))
+            }
+        }
+        (Some(Attr::Int(value)), Dtype::I32) if *value == i32::MIN.into() => Expr::primary("(-2147483647 - 1)"),
+        (Some(Attr::Int(value)), Dtype::I64) if *value == i64::MIN => Expr::primary("(-9223372036854775807LL - 1)"),
+        (Some(Attr::Int(value)), Dtype::I64) => negative(format!("{value}LL")),
+        (Some(Attr::Int(value)), Dtype::U64) => Expr::primary(format!("{}ULL", value.cast_unsigned())),
+        (Some(Attr::Int(value)), Dtype::U32) => Expr::primary(format!("{value}u")),
+        (Some(Attr::Int(value)), _) => negative(value.to_string()),
+        _ => Expr::primary("0"),
+    }
+}
 
 /// The type that elementwise operands have together: a scalar spreads over a tile, a column vector over the rows of an
 /// accumulator.
@@ -70,7 +98,7 @@ fn bits(dtype: Dtype) -> bool {
 }
 
 macro_rules! elementwise_ops {
-    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident;)*) => {$(
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident $emit:expr;)*) => {$(
         $(#[doc = $doc])*
         pub static $op: OpDef = OpDef {
             name: $name,
@@ -78,39 +106,74 @@ macro_rules! elementwise_ops {
             signature: |s| elementwise(s, $operands, $accepts),
             min_capability: 0,
             effects: &[],
+            emit: Emit::Expr($emit),
         };
     )*};
 }
 
 elementwise_ops! {
     /// Sum.
-    ADD "add" 2 number;
+    ADD "add" 2 number |cx| infix(cx, prec::SUM, "+");
     /// Difference.
-    SUB "sub" 2 number;
+    SUB "sub" 2 number |cx| infix(cx, prec::SUM, "-");
     /// Product.
-    MUL "mul" 2 number;
+    MUL "mul" 2 number |cx| infix(cx, prec::PRODUCT, "*");
     /// Quotient; of integers, rounded towards zero.
-    DIV "div" 2 number;
+    DIV "div" 2 number |cx| infix(cx, prec::PRODUCT, "/");
     /// Remainder, with the sign of the first operand.
-    REM "rem" 2 integer;
+    REM "rem" 2 integer |cx| infix(cx, prec::PRODUCT, "%");
     /// The smaller; of floats, the one that is not NaN.
-    MIN "min" 2 number;
+    MIN "min" 2 number |cx| extreme(cx, "fminf", "min");
     /// The larger; of floats, the one that is not NaN.
-    MAX "max" 2 number;
+    MAX "max" 2 number |cx| extreme(cx, "fmaxf", "max");
     /// Negation.
-    NEG "neg" 1 number;
+    NEG "neg" 1 number |cx| Expr::prefix("-", &cx.operand(0));
     /// Bitwise or logical and.
-    AND "and" 2 bits;
+    AND "and" 2 bits |cx| logic(cx, (prec::AND, "&"), (prec::LOGICAL_AND, "&&"));
     /// Bitwise or logical or.
-    OR "or" 2 bits;
+    OR "or" 2 bits |cx| logic(cx, (prec::OR, "|"), (prec::LOGICAL_OR, "||"));
     /// Bitwise or logical exclusive or.
-    XOR "xor" 2 bits;
+    XOR "xor" 2 bits |cx| logic(cx, (prec::XOR, "^"), (prec::EQUALITY, "!="));
     /// Bitwise or logical complement.
-    NOT "not" 1 bits;
+    NOT "not" 1 bits complement;
     /// Shift left.
-    SHL "shl" 2 integer;
+    SHL "shl" 2 integer |cx| infix(cx, prec::SHIFT, "<<");
     /// Shift right; of signed integers, with the sign.
-    SHR "shr" 2 integer;
+    SHR "shr" 2 integer |cx| infix(cx, prec::SHIFT, ">>");
+}
+
+fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {
+    let [a, b] = [0, 1].map(|i| if level == prec::SHIFT { cx.operand(i) } else { plain(cx, i) });
+    Expr::binary(level, operator, &a, &b)
+}
+
+/// Operand `i` of an operator that converts a literal to the type of its other operand: no suffix is needed.
+fn plain(cx: &mut Cx<'_, '_>, i: usize) -> Expr {
+    let literal = |i: usize| cx.inlined(i).filter(|inst| std::ptr::eq(inst.op, &CONST));
+    match literal(i) {
+        Some(inst) if literal(1 - i).is_none() => match inst.attrs.get("value") {
+            Some(Attr::Int(value)) if i32::try_from(*value).is_ok_and(|v| v >= 0) => Expr::primary(value.to_string()),
+            _ => cx.operand(i),
+        },
+        _ => cx.operand(i),
+    }
+}
+
+/// One operator on bits, another on conditions.
+fn logic(cx: &mut Cx<'_, '_>, bits: (u8, &str), conditions: (u8, &str)) -> Expr {
+    let (level, operator) = if cx.result_type(0).dtype() == Some(Dtype::Bool) { conditions } else { bits };
+    infix(cx, level, operator)
+}
+
+fn complement(cx: &mut Cx<'_, '_>) -> Expr {
+    let operator = if cx.result_type(0).dtype() == Some(Dtype::Bool) { "!" } else { "~" };
+    Expr::prefix(operator, &cx.operand(0))
+}
+
+fn extreme(cx: &mut Cx<'_, '_>, float: &str, integer: &str) -> Expr {
+    let (a, b) = (cx.operand(0), cx.operand(1));
+    let function = if cx.result_type(0).dtype() == Some(Dtype::F32) { float } else { integer };
+    Expr::call(function, &[&a, &b])
 }
 
 fn comparison(s: &Signature<'_>, accepts: fn(Dtype) -> bool) -> Result<Vec<Type>, String> {
@@ -123,7 +186,7 @@ fn comparison(s: &Signature<'_>, accepts: fn(Dtype) -> bool) -> Result<Vec<Type>
 }
 
 macro_rules! comparison_ops {
-    ($($(#[doc = $doc:literal])* $op:ident $name:literal $method:ident $accepts:ident $bound:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $method:ident $level:ident $operator:literal $accepts:ident $bound:ident;)*) => {
         $(
             $(#[doc = $doc])*
             pub static $op: OpDef = OpDef {
@@ -132,6 +195,7 @@ macro_rules! comparison_ops {
                 signature: |s| comparison(s, $accepts),
                 min_capability: 0,
                 effects: &[],
+                emit: Emit::Expr(|cx| infix(cx, prec::$level, $operator)),
             };
         )*
         impl<T: Element> Scalar<T> {
@@ -152,17 +216,17 @@ macro_rules! comparison_ops {
 
 comparison_ops! {
     /// Whether the first is smaller.
-    LT "lt" lt number Arithmetic;
+    LT "lt" lt RELATION "<" number Arithmetic;
     /// Whether the first is smaller or equal.
-    LE "le" le number Arithmetic;
+    LE "le" le RELATION "<=" number Arithmetic;
     /// Whether the first is larger.
-    GT "gt" gt number Arithmetic;
+    GT "gt" gt RELATION ">" number Arithmetic;
     /// Whether the first is larger or equal.
-    GE "ge" ge number Arithmetic;
+    GE "ge" ge RELATION ">=" number Arithmetic;
     /// Whether both are equal.
-    EQ "eq" eq any Element;
+    EQ "eq" eq EQUALITY "==" any Element;
     /// Whether they differ.
-    NE "ne" ne any Element;
+    NE "ne" ne EQUALITY "!=" any Element;
 }
 
 fn any(dtype: Dtype) -> bool {
@@ -183,6 +247,10 @@ pub static SELECT: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[],
+    emit: Emit::Expr(|cx| {
+        let (cond, yes, no) = (cx.operand(0), cx.operand(1), cx.operand(2));
+        Expr::conditional(&cond, &yes, &no)
+    }),
 };
 
 /// `a * b + c`, rounded once.
@@ -192,6 +260,10 @@ pub static FMA: OpDef = OpDef {
     signature: |s| elementwise(s, 3, |dtype| dtype == Dtype::F32),
     min_capability: 0,
     effects: &[],
+    emit: Emit::Expr(|cx| {
+        let (a, b, c) = (cx.operand(0), cx.operand(1), cx.operand(2));
+        Expr::call("fmaf", &[&a, &b, &c])
+    }),
 };
 
 /// Conversion.
@@ -202,13 +274,52 @@ pub static CAST: OpDef = OpDef {
         s.count(1)?;
         let to = s.attrs.dtype("to").ok_or("a cast needs its type `to`")?;
         match s.operands[0] {
-            Type::Scalar(_) => Ok(vec![Type::Scalar(to)]),
-            other => Err(format!("{other} cannot be cast")),
+            Type::Scalar(from) if convertible(from, to) => Ok(vec![Type::Scalar(to)]),
+            other => Err(format!("{other} cannot be converted to {to}")),
         }
     },
     min_capability: 0,
     effects: &[],
+    emit: Emit::Expr(cast),
 };
+
+fn convertible(from: Dtype, to: Dtype) -> bool {
+    let native = |dtype| number(dtype) || matches!(dtype, Dtype::Bool | Dtype::U8);
+    (native(from) && native(to)) || matches!((from, to), (Dtype::Bf16, Dtype::F32) | (Dtype::F32, Dtype::Bf16))
+}
+
+static BF16_TO_F32: Helper = Helper {
+    name: "to_float",
+    text: "\
+__device__ __forceinline__ float to_float(bf16 x) { return __int_as_float((unsigned)x << 16); }",
+};
+
+static F32_TO_BF16: Helper = Helper {
+    name: "to_bf16",
+    text: "\
+__device__ __forceinline__ bf16 to_bf16(float x) {
+  bf16 y;
+  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(x));
+  return y;
+}",
+};
+
+fn cast(cx: &mut Cx<'_, '_>) -> Expr {
+    let x = cx.operand(0);
+    let (from, to) = (cx.operand_type(0).dtype(), cx.result_type(0).dtype());
+    match (from, to) {
+        (Some(Dtype::Bf16), Some(Dtype::F32)) => {
+            cx.require(&BF16_TO_F32);
+            Expr::call("to_float", &[&x])
+        }
+        (Some(Dtype::F32), Some(Dtype::Bf16)) => {
+            cx.require(&F32_TO_BF16);
+            Expr::call("to_bf16", &[&x])
+        }
+        (_, Some(to)) => Expr::prefix(&format!("({})", ctype(to)), &x),
+        _ => x,
+    }
+}
 
 #[track_caller]
 fn unary<T>(op: &'static OpDef, a: Scalar<T>) -> Scalar<T> {

@@ -1,8 +1,9 @@
 //! Control flow, mutable variables and section comments.
 
-use super::{Effect, OpDef, Signature};
+use super::{Effect, OpDef, Signature, arith};
+use crate::cuda::{Cx, Emit, axes, ctype, prec, scalar_text};
 use crate::dtype::Dtype;
-use crate::ir::Type;
+use crate::ir::{Type, ValueId};
 
 /// Runs its first block where the condition holds, its second (if any) where not.
 pub static IF: OpDef = OpDef {
@@ -18,6 +19,7 @@ pub static IF: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::Control],
+    emit: Emit::Stmt(print_if),
 };
 
 /// Runs its block for each index from the first operand up to, without, the second, by the third.
@@ -36,6 +38,7 @@ pub static FOR: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::Control],
+    emit: Emit::Stmt(print_for),
 };
 
 fn is_index(dtype: Dtype) -> bool {
@@ -53,6 +56,7 @@ pub static VAR: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::WriteVariable],
+    emit: Emit::Stmt(print_var),
 };
 
 /// Reads a mutable variable.
@@ -65,6 +69,7 @@ pub static GET: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::ReadVariable],
+    emit: Emit::Expr(|cx| cx.operand(0)),
 };
 
 /// Changes a mutable variable.
@@ -81,6 +86,7 @@ pub static SET: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::WriteVariable],
+    emit: Emit::Stmt(print_set),
 };
 
 fn storable(ty: Type) -> Result<(), String> {
@@ -100,4 +106,72 @@ pub static SECTION: OpDef = OpDef {
     },
     min_capability: 0,
     effects: &[Effect::Control],
+    emit: Emit::Stmt(|cx| {
+        let text = cx.inst().attrs.text("text").to_owned();
+        cx.gap();
+        text.lines().for_each(|line| cx.line(&format!("// {line}")));
+    }),
 };
+
+fn print_if(cx: &mut Cx<'_, '_>) {
+    let cond = cx.operand(0);
+    cx.open(&format!("if ({cond})"));
+    cx.block(0);
+    if cx.inst().blocks.len() > 1 {
+        cx.otherwise();
+        cx.block(1);
+    }
+    cx.close();
+}
+
+fn print_for(cx: &mut Cx<'_, '_>) {
+    let [start, end, step] = [0, 1, 2].map(|i| cx.operand(i));
+    match cx.inst().attrs.text("unroll") {
+        "full" => cx.line("#pragma unroll"),
+        "never" => cx.line("#pragma unroll 1"),
+        _ => {}
+    }
+    let ty = cx.operand_type(0).dtype().map_or("int", ctype);
+    let end = end.at_least(prec::RELATION + 1);
+    cx.open_loop(cx.inst().blocks[0].params[0], |i| {
+        let advance = if step.to_string() == "1" { format!("++{i}") } else { format!("{i} += {step}") };
+        format!("for ({ty} {i} = {start}; {i} < {end}; {advance})")
+    });
+    cx.block(0);
+    cx.close();
+}
+
+fn print_var(cx: &mut Cx<'_, '_>) {
+    let ty = cx.result_type(0);
+    if axes(ty).is_empty() {
+        let init = cx.operand(0);
+        let name = cx.result(0, "v");
+        cx.line(&format!("{} {name} = {init};", scalar_text(ty)));
+    } else {
+        let name = cx.result(0, "v");
+        cx.array(&name, ty);
+        cx.fill(&name, ty, 0);
+    }
+}
+
+fn print_set(cx: &mut Cx<'_, '_>) {
+    let ty = cx.operand_type(0);
+    let variable = cx.operand_at(0, &[]);
+    if !axes(ty).is_empty() {
+        return cx.fill(&variable.to_string(), ty, 1);
+    }
+    let (operator, value) = match update(cx) {
+        Some((operator, value)) => (operator, cx.expr(value)),
+        None => ("", cx.operand(1)),
+    };
+    cx.line(&format!("{variable} {operator}= {value};"));
+}
+
+/// The operator and the right side of `x op= y`, if the new value is `x op y`.
+fn update(cx: &Cx<'_, '_>) -> Option<(&'static str, ValueId)> {
+    let value = cx.inlined(1)?;
+    let operators = [(&arith::ADD, "+"), (&arith::SUB, "-"), (&arith::MUL, "*")];
+    let (_, operator) = operators.into_iter().find(|(op, _)| std::ptr::eq(*op, value.op))?;
+    let read = cx.inlined_value(value.operands[0])?;
+    (std::ptr::eq(read.op, &GET) && read.operands[0] == cx.inst().operands[0]).then_some((operator, value.operands[1]))
+}

@@ -2,8 +2,13 @@
 //! text, cost, documentation, the methods that authors call, tests.
 
 pub mod arith;
+pub mod barrier;
 pub mod control;
+pub mod global;
+pub mod index;
+pub mod pdl;
 
+use crate::cuda::Emit;
 use crate::ir::{Attrs, Type};
 
 /// The definition of an operation.
@@ -18,6 +23,8 @@ pub struct OpDef {
     pub min_capability: u32,
     /// What it does beyond computing its results; empty means pure.
     pub effects: &'static [Effect],
+    /// How it is written in CUDA.
+    pub emit: Emit,
 }
 
 impl OpDef {
@@ -42,6 +49,34 @@ pub enum Effect {
     ReadVariable,
     /// Changes a mutable variable.
     WriteVariable,
+    /// Reads memory.
+    Read(Space),
+    /// Writes memory.
+    Write(Space),
+    /// Waits for other lanes, and orders memory with theirs.
+    Barrier(Scope),
+    /// Waits for, or releases, another kernel.
+    GridDependency,
+}
+
+/// A memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Space {
+    /// Global memory, behind kernel arguments.
+    Global,
+    /// The CTA's shared memory.
+    Shared,
+}
+
+/// Who takes part in something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scope {
+    /// The lanes of a warp.
+    Warp,
+    /// Some warps of a CTA.
+    Warps,
+    /// The CTA.
+    Cta,
 }
 
 /// What an op's signature sees.

@@ -146,7 +146,7 @@ impl Builder {
         let keeps_variables = std::ptr::eq(op, &control::SET);
         let operands: Vec<ValueId> =
             operands.iter().map(|&id| if keeps_variables { id } else { self.read(id, loc) }).collect();
-        if !operands.iter().fold(true, |ok, &id| self.check_in_scope(id, loc) && ok) {
+        if !operands.iter().all(|&id| self.check_in_scope(id, loc)) {
             return vec![self.value(Type::Error, Origin::Result, loc)];
         }
         let types: Vec<Type> = operands.iter().map(|&id| self.ty(id)).collect();

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 pub use builder::{Builder, Unroll};
 pub use error::{TraceError, TraceErrors};
 
-use crate::ir::{Attrs, Kernel, Type, ValueId};
+use crate::ir::{Attrs, Kernel, ValueId};
 use crate::loc::Loc;
 use crate::ops::OpDef;
 
@@ -76,17 +76,4 @@ pub(crate) fn emit(op: &'static OpDef, operands: &[ValueId], attrs: Attrs) -> Va
 pub(crate) fn emit_stmt(op: &'static OpDef, operands: &[ValueId], attrs: Attrs) {
     let loc = Loc::caller();
     with(|b| b.emit_stmt(op, operands, attrs, loc));
-}
-
-/// The type of `id`.
-#[track_caller]
-pub(crate) fn type_of(id: ValueId) -> Type {
-    with(|b| b.ty(id))
-}
-
-/// Records a mistake at the caller.
-#[track_caller]
-pub(crate) fn error(message: impl Into<String>) {
-    let loc = Loc::caller();
-    with(|b| b.error(loc, message, None));
 }

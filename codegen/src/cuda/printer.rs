@@ -1,0 +1,353 @@
+//! Walks a kernel and prints it.
+
+use std::collections::HashMap;
+
+use super::emit::{Cx, Emit, scalar_text};
+use super::expr::Expr;
+use super::helper::Helper;
+use super::names::Names;
+use super::plan::Plan;
+use super::writer::Writer;
+use crate::dtype::Dtype;
+use crate::ir::{Access, Block, Inst, Kernel, Origin, Param, ParamKind, Type, ValueId};
+use crate::loc::Loc;
+use crate::ops::{arith, index};
+
+pub struct Printer<'k> {
+    pub kernel: &'k Kernel,
+    pub out: Writer,
+    pub names: Names,
+    plan: Plan<'k>,
+    named: HashMap<ValueId, String>,
+    helpers: Vec<&'static Helper>,
+    pub uses_lane: bool,
+    pub uses_warp: bool,
+    pub uses_quad: bool,
+    pub uses_thread: bool,
+}
+
+/// The source and, for each line, where the author wrote it.
+pub fn print(kernel: &Kernel) -> (String, Vec<Option<Loc>>) {
+    let reserved = ["thread", "lane", "warp", "group", "shared", "shared_memory"].map(str::to_owned);
+    let mut printer = Printer {
+        kernel,
+        out: Writer::default(),
+        names: Names::new(reserved),
+        plan: Plan::new(kernel),
+        named: HashMap::new(),
+        helpers: Vec::new(),
+        uses_lane: false,
+        uses_warp: false,
+        uses_quad: false,
+        uses_thread: false,
+    };
+    let params = printer.params();
+    printer.out.indent();
+    printer.insts(&kernel.body);
+    printer.out.outdent();
+    printer.assemble(&params)
+}
+
+impl<'k> Printer<'k> {
+    /// Names the parameters; returns their declarations.
+    fn params(&mut self) -> Vec<(String, Loc)> {
+        let mut declared = Vec::new();
+        for param in &self.kernel.params {
+            match param.kind {
+                ParamKind::Pointer { dtype, strides, access, .. } => {
+                    let constant = if access == Access::Read { "const " } else { "" };
+                    let name = self.names.take(&param.name);
+                    declared.push((format!("{constant}{}* {name}", ctype(dtype)), param.loc));
+                    for stride in 0..strides {
+                        let suffix = if strides == 1 { String::new() } else { stride.to_string() };
+                        let name = self.names.take(&format!("{name}_stride{suffix}"));
+                        declared.push((format!("long long {name}"), param.loc));
+                    }
+                }
+                ParamKind::Scalar(dtype) => {
+                    let name = self.names.take(&param.name);
+                    declared.push((format!("{} {name}", ctype(dtype)), param.loc));
+                }
+            }
+        }
+        let mut texts = declared.iter().map(|(text, _)| text.rsplit(' ').next().unwrap_or_default().to_owned());
+        for (i, value) in self.kernel.values.iter().enumerate() {
+            if matches!(value.origin, Origin::Param { .. })
+                && let Some(name) = texts.next()
+            {
+                self.named.insert(ValueId(i as u32), name);
+            }
+        }
+        declared
+    }
+
+    /// Everything around the body: what it turned out to need.
+    fn assemble(self, params: &[(String, Loc)]) -> (String, Vec<Option<Loc>>) {
+        let kernel = self.kernel;
+        let mut out = Writer::default();
+        let typedefs = [
+            (Dtype::Bf16, "typedef unsigned short bf16;"),
+            (Dtype::F16, "typedef unsigned short f16;"),
+            (Dtype::E4m3, "typedef unsigned char e4m3;"),
+        ];
+        for (dtype, text) in typedefs {
+            if self.mentions(dtype) {
+                out.line(text, None);
+            }
+        }
+        for helper in &self.helpers {
+            out.gap();
+            out.line(helper.text, None);
+        }
+        out.gap();
+        for doc in kernel.doc.lines() {
+            out.line(format!("// {}", doc.trim()).trim_end(), None);
+        }
+        out.line(
+            &format!("extern \"C\" __global__ void __launch_bounds__({}, {})", kernel.threads(), kernel.ctas_per_sm),
+            Some(kernel.loc),
+        );
+        let head = format!("{}(", kernel.name);
+        for (i, (param, loc)) in params.iter().enumerate() {
+            let head = if i == 0 { head.clone() } else { " ".repeat(head.len()) };
+            let tail = if i + 1 == params.len() { ") {" } else { "," };
+            out.line(&format!("{head}{param}{tail}"), Some(*loc));
+        }
+        if params.is_empty() {
+            out.line(&format!("{head}) {{"), Some(kernel.loc));
+        }
+        out.indent();
+        if !kernel.tiles.is_empty() {
+            out.line("extern __shared__ __align__(128) unsigned char shared_memory[];", None);
+            out.line("const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);", None);
+        }
+        if self.uses_thread {
+            out.line("const int thread = threadIdx.x;", None);
+        }
+        if self.uses_warp {
+            out.line("const int warp = threadIdx.x / 32;", None);
+        }
+        if self.uses_lane {
+            out.line("const int lane = threadIdx.x % 32;", None);
+        }
+        if self.uses_quad {
+            out.line("const int group = lane / 4;", None);
+        }
+        out.outdent();
+        out.append(self.out);
+        out.line("}", None);
+        out.finish()
+    }
+
+    fn mentions(&self, dtype: Dtype) -> bool {
+        let name = dtype.name();
+        self.kernel.params.iter().any(|p| match p.kind {
+            ParamKind::Pointer { dtype: d, .. } | ParamKind::Scalar(d) => d == dtype,
+        }) || self.kernel.values.iter().any(|v| v.ty.dtype() == Some(dtype))
+            || self.helpers.iter().any(|h| h.text.contains(name))
+    }
+
+    pub fn require(&mut self, helper: &'static Helper) {
+        if !self.helpers.contains(&helper) {
+            self.helpers.push(helper);
+        }
+    }
+
+    pub fn enter(&mut self) {
+        self.out.indent();
+        self.names.enter();
+    }
+
+    pub fn leave(&mut self) {
+        self.out.outdent();
+        self.names.leave();
+    }
+
+    /// Prints a nested block, in braces that the caller writes.
+    pub fn block(&mut self, block: &'k Block) {
+        self.insts(block);
+    }
+
+    fn insts(&mut self, block: &'k Block) {
+        block.insts.iter().for_each(|inst| self.inst(inst));
+    }
+
+    fn inst(&mut self, inst: &'k Inst) {
+        if self.plan.is_dead(inst) {
+            return;
+        }
+        match inst.op.emit {
+            Emit::Stmt(emit) => emit(&mut Cx { printer: self, inst, element: &[] }),
+            Emit::Expr(_) => {
+                let [result] = inst.results[..] else { return };
+                if !self.plan.is_inlined(result) {
+                    self.statement(inst, result);
+                }
+            }
+        }
+    }
+
+    /// Names the result of an expression.
+    fn statement(&mut self, inst: &'k Inst, result: ValueId) {
+        let ty = self.kernel.ty(result);
+        let axes = axes(ty);
+        if axes.is_empty() {
+            let expr = self.compute(inst, &[]);
+            let name = self.declare(result, hint(ty));
+            let constant = if std::ptr::eq(inst.op, &arith::CONST) { "constexpr" } else { "const" };
+            // The declared type converts already.
+            let text = expr.to_string();
+            let text = if std::ptr::eq(inst.op, &index::INDEX) { text.trim_start_matches("(int)") } else { &text };
+            let written = self
+                .pointee(result)
+                .is_some_and(|param| matches!(param.kind, ParamKind::Pointer { access, .. } if access.writes()));
+            let written = matches!(ty, Type::Global(_)) && written;
+            let constant = if written { "" } else { constant };
+            let text = format!("{constant} {} {name} = {text};", scalar_text(ty));
+            self.out.line(text.trim_start(), Some(inst.loc));
+            return;
+        }
+        let name = self.declare(result, hint(ty));
+        self.array(&name, ty, inst.loc);
+        self.fill(&name, &axes, inst.loc, &mut |printer, index| printer.compute(inst, index));
+    }
+
+    /// The parameter that a global pointer points into.
+    pub fn pointee(&self, mut id: ValueId) -> Option<&'k Param> {
+        loop {
+            if let Origin::Param { index, .. } = self.kernel.value(id).origin {
+                return self.kernel.params.get(index);
+            }
+            let is_pointer = |&&operand: &&ValueId| matches!(self.kernel.ty(operand), Type::Global(_));
+            id = *self.plan.def(id)?.operands.iter().find(is_pointer)?;
+        }
+    }
+
+    /// Declares an uninitialised register array for a tile.
+    pub fn array(&mut self, name: &str, ty: Type, loc: Loc) {
+        let dims: String = axes(ty).iter().map(|n| format!("[{n}]")).collect();
+        self.out.line(&format!("{} {name}{dims};", register_text(ty)), Some(loc));
+    }
+
+    /// Prints loops that set every element of `name`.
+    pub fn fill(&mut self, name: &str, axes: &[u32], loc: Loc, element: &mut dyn FnMut(&mut Self, &[Expr]) -> Expr) {
+        self.names.enter();
+        let mut index = Vec::new();
+        for (depth, &count) in axes.iter().enumerate() {
+            let i = self.names.take(axis_names(axes.len())[depth]);
+            self.out.line("#pragma unroll", Some(loc));
+            self.out.line(&format!("for (int {i} = 0; {i} < {count}; ++{i}) {{"), Some(loc));
+            self.out.indent();
+            index.push(Expr::primary(i));
+        }
+        let value = element(self, &index);
+        let target = index.iter().fold(Expr::primary(name), |target, i| target.subscript(i));
+        self.out.line(&format!("{target} = {value};"), Some(loc));
+        for _ in axes {
+            self.out.outdent();
+            self.out.line("}", Some(loc));
+        }
+        self.names.leave();
+    }
+
+    /// Element `index` of `id`: computed on the spot if it is inlined, else by its name.
+    pub fn element(&mut self, id: ValueId, index: &[Expr]) -> Expr {
+        if let Some(inst) = self.inlined(id) {
+            return self.compute(inst, index);
+        }
+        let name = self.named.get(&id).cloned().unwrap_or_else(|| format!("undefined_{}", id.0));
+        index.iter().fold(Expr::primary(name), |tile, i| tile.subscript(i))
+    }
+
+    /// What computes `id`, if that is written where it is used.
+    pub fn inlined(&self, id: ValueId) -> Option<&'k Inst> {
+        if self.plan.is_inlined(id) { self.plan.def(id) } else { None }
+    }
+
+    fn compute(&mut self, inst: &'k Inst, index: &[Expr]) -> Expr {
+        match inst.op.emit {
+            Emit::Expr(emit) => emit(&mut Cx { printer: self, inst, element: index }),
+            Emit::Stmt(_) => Expr::primary("undefined"),
+        }
+    }
+
+    /// Gives `id` its name in the text.
+    pub fn declare(&mut self, id: ValueId, hint: &str) -> String {
+        let name = self.names.take(self.kernel.value(id).name.as_deref().unwrap_or(hint));
+        self.named.insert(id, name.clone());
+        name
+    }
+}
+
+/// The name of a value that the author did not name.
+fn hint(ty: Type) -> &'static str {
+    match ty {
+        Type::Scalar(Dtype::Bool) => "mask",
+        Type::Scalar(Dtype::F32) | Type::RowSums { .. } => "x",
+        Type::Scalar(_) => "i",
+        Type::Global(_) => "p",
+        Type::Shared { .. } => "tile",
+        _ => "t",
+    }
+}
+
+fn axis_names(count: usize) -> &'static [&'static str] {
+    match count {
+        1 => &["e"],
+        2 => &["n", "e"],
+        _ => &["m", "n", "e", "e"],
+    }
+}
+
+/// The extents of the register array that holds a value on each lane; empty for one element.
+pub fn axes(ty: Type) -> Vec<u32> {
+    fn with_rows(rows: u32, rest: &[u32]) -> Vec<u32> {
+        let outer = (rows > 16).then_some(rows / 16);
+        outer.into_iter().chain(rest.iter().copied()).collect()
+    }
+    match ty {
+        Type::Error | Type::Scalar(_) | Type::Global(_) | Type::Shared { .. } => vec![],
+        Type::Vector { dtype, len } => vec![len * (dtype.size() as u32).min(4) / register_bytes(dtype)],
+        Type::A { dtype, rows, depth } => with_rows(rows, &[depth * dtype.size() as u32 / 32, 4]),
+        Type::B { dtype, cols, depth } => vec![cols / 8, depth * dtype.size() as u32 / 32, 2],
+        Type::Acc { rows, cols } => with_rows(rows, &[cols / 8, 4]),
+        Type::Cols { cols } => vec![cols / 8, 2],
+        Type::RowSums { rows } => {
+            if rows > 32 {
+                vec![rows / 32]
+            } else {
+                vec![]
+            }
+        }
+    }
+}
+
+/// Bytes of the register array's elements that hold a `dtype`: elements under 4 bytes are packed.
+fn register_bytes(dtype: Dtype) -> u32 {
+    if dtype.size() < 4 { 4 } else { 4.min(dtype.size() as u32) }
+}
+
+/// The element type of the register array that holds a value.
+pub fn register_text(ty: Type) -> &'static str {
+    match ty {
+        Type::A { .. } | Type::B { .. } => "unsigned",
+        Type::Vector { dtype, .. } if dtype.size() < 4 => "unsigned",
+        _ => ty.dtype().map_or("int", ctype),
+    }
+}
+
+/// An element type in CUDA C++.
+pub fn ctype(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Bool => "bool",
+        Dtype::I32 => "int",
+        Dtype::U32 => "unsigned",
+        Dtype::I64 => "long long",
+        Dtype::U64 => "unsigned long long",
+        Dtype::F32 => "float",
+        Dtype::Bf16 => "bf16",
+        Dtype::F16 => "f16",
+        Dtype::E4m3 => "e4m3",
+        Dtype::U8 => "unsigned char",
+    }
+}

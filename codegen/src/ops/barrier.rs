@@ -1,0 +1,76 @@
+//! Barriers: where lanes of a warp or warps of a CTA wait for one another and see one another's shared memory.
+
+use super::{Effect, OpDef, Scope};
+use crate::cuda::{Emit, Helper};
+use crate::ir::Attrs;
+use crate::trace::emit_stmt;
+
+/// All threads of the CTA wait for one another.
+pub static CTA_SYNC: OpDef = OpDef {
+    name: "barrier.cta",
+    doc: "All threads of the CTA wait for one another and see one another's memory accesses.",
+    signature: |s| s.count(0).map(|()| vec![]),
+    min_capability: 0,
+    effects: &[Effect::Barrier(Scope::Cta)],
+    emit: Emit::Stmt(|cx| cx.line("__syncthreads();")),
+};
+
+/// All lanes of the warp wait for one another.
+pub static WARP_SYNC: OpDef = OpDef {
+    name: "barrier.warp",
+    doc: "All lanes of the warp wait for one another and see one another's memory accesses.",
+    signature: |s| s.count(0).map(|()| vec![]),
+    min_capability: 0,
+    effects: &[Effect::Barrier(Scope::Warp)],
+    emit: Emit::Stmt(|cx| cx.line("__syncwarp();")),
+};
+
+/// The warps that share a named barrier wait for one another.
+pub static NAMED_SYNC: OpDef = OpDef {
+    name: "barrier.named",
+    doc: "The `warps` warps that meet at barrier `id` wait for one another and see one another's memory accesses.",
+    signature: |s| {
+        s.count(0)?;
+        let (id, warps) = (s.attrs.int("id"), s.attrs.int("warps"));
+        if !(1..=15).contains(&id) {
+            return Err(format!("a named barrier is numbered 1 to 15 (0 is `cta::sync`), not {id}"));
+        }
+        if !(1..=32).contains(&warps) {
+            return Err(format!("1 to 32 warps meet at a barrier, not {warps}"));
+        }
+        Ok(vec![])
+    },
+    min_capability: 0,
+    effects: &[Effect::Barrier(Scope::Warps)],
+    emit: Emit::Stmt(|cx| {
+        cx.require(&NAMED_HELPER);
+        let (id, threads) = (cx.attr("id"), cx.attr("warps") * 32);
+        cx.line(&format!("named_barrier_sync({id}, {threads});"));
+    }),
+};
+
+static NAMED_HELPER: Helper = Helper {
+    name: "named_barrier_sync",
+    text: "\
+__device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"r\"(threads) : \"memory\");
+}",
+};
+
+/// All threads of the CTA wait for one another and see one another's memory accesses.
+#[track_caller]
+pub fn cta_sync() {
+    emit_stmt(&CTA_SYNC, &[], Attrs::none());
+}
+
+/// All lanes of the warp wait for one another and see one another's memory accesses.
+#[track_caller]
+pub fn warp_sync() {
+    emit_stmt(&WARP_SYNC, &[], Attrs::none());
+}
+
+/// `warps` warps of the CTA wait for one another at the barrier numbered `id`, 1 to 15.
+#[track_caller]
+pub fn named_sync(id: i32, warps: i32) {
+    emit_stmt(&NAMED_SYNC, &[], Attrs::none().with("id", id).with("warps", warps));
+}

@@ -1,0 +1,396 @@
+//! Global memory: addresses, loads and stores of one element or of a vector a lane.
+//!
+//! Loads are volatile assembly: the compiler may otherwise hoist a load of constant memory above the PDL wait.
+
+use std::ops::Mul;
+
+use super::{Effect, OpDef, Signature, Space};
+use crate::cuda::{Cx, Emit, Expr, Helper, axes, ctype, prec, register_text};
+use crate::dtype::Dtype;
+use crate::handles::{
+    AccessMode, Element, Handle, Integer, Mask, Place, Readable, Rows, Scalar, Slice, Vector, Writable,
+};
+use crate::ir::{Attrs, Type, ValueId};
+use crate::trace::{emit, emit_stmt};
+
+/// The address some elements further.
+pub static OFFSET: OpDef = OpDef {
+    name: "global.offset",
+    doc: "The address `index` elements after `place`, in 64 bits.",
+    signature: |s| {
+        s.count(2)?;
+        match s.operands {
+            [Type::Global(dtype), Type::Scalar(Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)] => {
+                Ok(vec![Type::Global(*dtype)])
+            }
+            [place, index] => Err(format!("a place and an integer, not {place} and {index}")),
+            _ => unreachable!("counted above"),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Expr(|cx| {
+        let (place, index) = (cx.operand(0), cx.operand(1));
+        Expr::binary(prec::SUM, "+", &place, &index)
+    }),
+};
+
+/// Loads an element or a vector.
+pub static LOAD: OpDef = OpDef {
+    name: "global.load",
+    doc: "The element at a place, or the `len` elements from it on; with a mask, only where it holds, else `otherwise`.",
+    signature: |s| {
+        let len = s.attrs.int("len");
+        let loaded = |dtype: Dtype| vector(dtype, len);
+        match *s.operands {
+            [Type::Global(dtype)] => Ok(vec![loaded(dtype)?]),
+            [Type::Global(dtype), Type::Scalar(Dtype::Bool), Type::Scalar(otherwise)] if dtype == otherwise => {
+                Ok(vec![loaded(dtype)?])
+            }
+            _ => Err(misused("loads from a place", s)),
+        }
+    },
+    min_capability: 0,
+    effects: &[Effect::Read(Space::Global)],
+    emit: Emit::Stmt(print_load),
+};
+
+/// Stores an element or a vector.
+pub static STORE: OpDef = OpDef {
+    name: "global.store",
+    doc: "Stores an element at a place, or a vector from it on; with a mask, only where it holds.",
+    signature: |s| match *s.operands {
+        [Type::Global(place), value] | [Type::Global(place), value, Type::Scalar(Dtype::Bool)]
+            if value.dtype() == Some(place) && matches!(value, Type::Scalar(_) | Type::Vector { .. }) =>
+        {
+            Ok(vec![])
+        }
+        _ => Err(misused("stores to a place", s)),
+    },
+    min_capability: 0,
+    effects: &[Effect::Write(Space::Global)],
+    emit: Emit::Stmt(print_store),
+};
+
+fn misused(what: &str, s: &Signature<'_>) -> String {
+    let types: Vec<_> = s.operands.iter().map(ToString::to_string).collect();
+    format!("{what}: the operands do not fit together ({})", types.join(", "))
+}
+
+/// One element for `len` 1, else a vector of a size that one access moves.
+fn vector(dtype: Dtype, len: i64) -> Result<Type, String> {
+    match (len, len * dtype.size() as i64) {
+        (1, _) => Ok(Type::Scalar(dtype)),
+        (_, 8 | 16) => Ok(Type::Vector { dtype, len: len as u32 }),
+        (_, bytes) => {
+            Err(format!("a vector access moves 8 or 16 bytes a lane, not {len} elements of {dtype} ({bytes} bytes)"))
+        }
+    }
+}
+
+macro_rules! helpers {
+    ($($name:ident $function:literal $text:literal;)*) => {$(
+        static $name: Helper = Helper { name: $function, text: $text };
+    )*};
+}
+
+helpers! {
+    LOAD_I32 "load" "\
+__device__ __forceinline__ int load(const int* p) {
+  int v;
+  asm volatile(\"ld.global.s32 %0, [%1];\" : \"=r\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_U32 "load" "\
+__device__ __forceinline__ unsigned load(const unsigned* p) {
+  unsigned v;
+  asm volatile(\"ld.global.u32 %0, [%1];\" : \"=r\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_I64 "load" "\
+__device__ __forceinline__ long long load(const long long* p) {
+  long long v;
+  asm volatile(\"ld.global.s64 %0, [%1];\" : \"=l\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_U64 "load" "\
+__device__ __forceinline__ unsigned long long load(const unsigned long long* p) {
+  unsigned long long v;
+  asm volatile(\"ld.global.u64 %0, [%1];\" : \"=l\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_F32 "load" "\
+__device__ __forceinline__ float load(const float* p) {
+  float v;
+  asm volatile(\"ld.global.f32 %0, [%1];\" : \"=f\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_16 "load" "\
+__device__ __forceinline__ unsigned short load(const unsigned short* p) {
+  unsigned short v;
+  asm volatile(\"ld.global.u16 %0, [%1];\" : \"=h\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_8 "load" "\
+__device__ __forceinline__ unsigned char load(const unsigned char* p) {
+  unsigned v;
+  asm volatile(\"ld.global.u8 %0, [%1];\" : \"=r\"(v) : \"l\"(p) : \"memory\");
+  return v;
+}";
+    LOAD_X2_B32 "load_x2" "\
+__device__ __forceinline__ void load_x2(unsigned (&v)[2], const void* p) {
+  asm volatile(\"ld.global.v2.b32 {%0, %1}, [%2];\" : \"=r\"(v[0]), \"=r\"(v[1]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X4_B32 "load_x4" "\
+__device__ __forceinline__ void load_x4(unsigned (&v)[4], const void* p) {
+  asm volatile(\"ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\"
+               : \"=r\"(v[0]), \"=r\"(v[1]), \"=r\"(v[2]), \"=r\"(v[3]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X2_S32 "load_x2" "\
+__device__ __forceinline__ void load_x2(int (&v)[2], const void* p) {
+  asm volatile(\"ld.global.v2.s32 {%0, %1}, [%2];\" : \"=r\"(v[0]), \"=r\"(v[1]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X4_S32 "load_x4" "\
+__device__ __forceinline__ void load_x4(int (&v)[4], const void* p) {
+  asm volatile(\"ld.global.v4.s32 {%0, %1, %2, %3}, [%4];\"
+               : \"=r\"(v[0]), \"=r\"(v[1]), \"=r\"(v[2]), \"=r\"(v[3]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X2_F32 "load_x2" "\
+__device__ __forceinline__ void load_x2(float (&v)[2], const float* p) {
+  asm volatile(\"ld.global.v2.f32 {%0, %1}, [%2];\" : \"=f\"(v[0]), \"=f\"(v[1]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X4_F32 "load_x4" "\
+__device__ __forceinline__ void load_x4(float (&v)[4], const float* p) {
+  asm volatile(\"ld.global.v4.f32 {%0, %1, %2, %3}, [%4];\"
+               : \"=f\"(v[0]), \"=f\"(v[1]), \"=f\"(v[2]), \"=f\"(v[3]) : \"l\"(p) : \"memory\");
+}";
+    LOAD_X2_B64 "load_x2" "\
+__device__ __forceinline__ void load_x2(long long (&v)[2], const void* p) {
+  asm volatile(\"ld.global.v2.b64 {%0, %1}, [%2];\" : \"=l\"(v[0]), \"=l\"(v[1]) : \"l\"(p) : \"memory\");
+}";
+    STORE_X2_B32 "store_x2" "\
+__device__ __forceinline__ void store_x2(void* p, const unsigned (&v)[2]) {
+  asm volatile(\"st.global.v2.b32 [%0], {%1, %2};\" :: \"l\"(p), \"r\"(v[0]), \"r\"(v[1]) : \"memory\");
+}";
+    STORE_X4_B32 "store_x4" "\
+__device__ __forceinline__ void store_x4(void* p, const unsigned (&v)[4]) {
+  asm volatile(\"st.global.v4.b32 [%0], {%1, %2, %3, %4};\"
+               :: \"l\"(p), \"r\"(v[0]), \"r\"(v[1]), \"r\"(v[2]), \"r\"(v[3]) : \"memory\");
+}";
+    STORE_X2_S32 "store_x2" "\
+__device__ __forceinline__ void store_x2(void* p, const int (&v)[2]) {
+  asm volatile(\"st.global.v2.b32 [%0], {%1, %2};\" :: \"l\"(p), \"r\"(v[0]), \"r\"(v[1]) : \"memory\");
+}";
+    STORE_X4_S32 "store_x4" "\
+__device__ __forceinline__ void store_x4(void* p, const int (&v)[4]) {
+  asm volatile(\"st.global.v4.b32 [%0], {%1, %2, %3, %4};\"
+               :: \"l\"(p), \"r\"(v[0]), \"r\"(v[1]), \"r\"(v[2]), \"r\"(v[3]) : \"memory\");
+}";
+    STORE_X2_F32 "store_x2" "\
+__device__ __forceinline__ void store_x2(float* p, const float (&v)[2]) {
+  asm volatile(\"st.global.v2.f32 [%0], {%1, %2};\" :: \"l\"(p), \"f\"(v[0]), \"f\"(v[1]) : \"memory\");
+}";
+    STORE_X4_F32 "store_x4" "\
+__device__ __forceinline__ void store_x4(float* p, const float (&v)[4]) {
+  asm volatile(\"st.global.v4.f32 [%0], {%1, %2, %3, %4};\"
+               :: \"l\"(p), \"f\"(v[0]), \"f\"(v[1]), \"f\"(v[2]), \"f\"(v[3]) : \"memory\");
+}";
+    STORE_X2_B64 "store_x2" "\
+__device__ __forceinline__ void store_x2(void* p, const long long (&v)[2]) {
+  asm volatile(\"st.global.v2.b64 [%0], {%1, %2};\" :: \"l\"(p), \"l\"(v[0]), \"l\"(v[1]) : \"memory\");
+}";
+}
+
+fn load_helper(dtype: Dtype) -> &'static Helper {
+    match dtype {
+        Dtype::I32 => &LOAD_I32,
+        Dtype::U32 => &LOAD_U32,
+        Dtype::I64 => &LOAD_I64,
+        Dtype::U64 => &LOAD_U64,
+        Dtype::F32 => &LOAD_F32,
+        Dtype::Bf16 | Dtype::F16 => &LOAD_16,
+        Dtype::Bool | Dtype::E4m3 | Dtype::U8 => &LOAD_8,
+    }
+}
+
+/// The helpers that load and store a vector held in `registers` of type `text`.
+fn vector_helpers(text: &str, registers: u32) -> (&'static Helper, &'static Helper) {
+    match (text, registers) {
+        ("float", 2) => (&LOAD_X2_F32, &STORE_X2_F32),
+        ("float", _) => (&LOAD_X4_F32, &STORE_X4_F32),
+        ("int", 2) => (&LOAD_X2_S32, &STORE_X2_S32),
+        ("int", _) => (&LOAD_X4_S32, &STORE_X4_S32),
+        ("long long" | "unsigned long long", _) => (&LOAD_X2_B64, &STORE_X2_B64),
+        (_, 2) => (&LOAD_X2_B32, &STORE_X2_B32),
+        _ => (&LOAD_X4_B32, &STORE_X4_B32),
+    }
+}
+
+fn print_load(cx: &mut Cx<'_, '_>) {
+    let ty = cx.result_type(0);
+    let masked = cx.inst().operands.len() == 3;
+    let place = cx.operand(0);
+    let hint = format!("{}_value", root(cx, 0));
+    let Type::Vector { dtype, .. } = ty else {
+        let dtype = ty.dtype().unwrap_or(Dtype::I32);
+        cx.require(load_helper(dtype));
+        let loaded = Expr::call("load", &[&place]);
+        let value = if masked {
+            let (mask, otherwise) = (cx.operand(1), cx.operand(2));
+            Expr::conditional(&mask, &loaded, &otherwise)
+        } else {
+            loaded
+        };
+        let name = cx.result(0, &hint);
+        return cx.line(&format!("const {} {name} = {value};", ctype(dtype)));
+    };
+    let registers = axes(ty)[0];
+    let (helper, _) = vector_helpers(register_text(ty), registers);
+    cx.require(helper);
+    let name = cx.result(0, &hint);
+    let call = format!("{}({name}, {place});", helper.name);
+    if masked {
+        let (mask, otherwise) = (cx.operand(1), cx.operand(2));
+        let otherwise = packed(&otherwise, dtype);
+        let all = vec![otherwise; registers as usize].join(", ");
+        cx.line(&format!("{} {name}[{registers}] = {{{all}}};", register_text(ty)));
+        cx.line(&format!("if ({mask}) {call}"));
+    } else {
+        cx.array(&name, ty);
+        cx.line(&call);
+    }
+}
+
+/// A 32-bit register full of an element.
+fn packed(element: &Expr, dtype: Dtype) -> String {
+    match (dtype.size(), element.to_string().as_str()) {
+        (1 | 2, "0") => "0".to_owned(),
+        (2, _) => format!("{} * 0x10001u", element.at_least(prec::PRODUCT)),
+        (1, _) => format!("{} * 0x1010101u", element.at_least(prec::PRODUCT)),
+        (_, text) => text.to_owned(),
+    }
+}
+
+fn print_store(cx: &mut Cx<'_, '_>) {
+    let ty = cx.operand_type(1);
+    let value = cx.operand(1);
+    let guard = if cx.inst().operands.len() == 3 { format!("if ({}) ", cx.operand(2)) } else { String::new() };
+    if let Type::Vector { .. } = ty {
+        let place = cx.operand(0);
+        let (_, helper) = vector_helpers(register_text(ty), axes(ty)[0]);
+        cx.require(helper);
+        return cx.line(&format!("{guard}{}({place}, {value});", helper.name));
+    }
+    let target = target(cx, cx.inst().operands[0]);
+    cx.line(&format!("{guard}{target} = {value};"));
+}
+
+/// A place as the target of an assignment: `p[i]` or `*p`.
+pub(super) fn target(cx: &mut Cx<'_, '_>, place: ValueId) -> Expr {
+    let mut base = place;
+    let mut offsets = Vec::new();
+    while let Some(inst) = cx.inlined_value(base)
+        && std::ptr::eq(inst.op, &OFFSET)
+    {
+        offsets.push(inst.operands[1]);
+        base = inst.operands[0];
+    }
+    offsets.reverse();
+    let place = cx.expr(base);
+    let wide = |id: &ValueId| matches!(cx.kernel().ty(*id), Type::Scalar(Dtype::I64 | Dtype::U64));
+    // Sums of offsets are in 64 bits only if the first is.
+    let (outer, inner) = match offsets[..] {
+        [] => return Expr::prefix("*", &place),
+        [ref first, ..] if wide(first) => offsets.split_at(0),
+        _ => offsets.split_at(offsets.len() - 1),
+    };
+    let (outer, inner) = (outer.to_vec(), inner.to_vec());
+    let place = outer.iter().fold(place, |sum, &id| Expr::binary(prec::SUM, "+", &sum, &cx.expr(id)));
+    let index = inner.iter().map(|&id| cx.expr(id)).reduce(|a, b| Expr::binary(prec::SUM, "+", &a, &b));
+    place.subscript(&index.expect("there is at least one offset"))
+}
+
+/// The name of the argument that operand `i` points into.
+fn root(cx: &Cx<'_, '_>, i: usize) -> String {
+    cx.pointee(cx.inst().operands[i]).map_or_else(|| "loaded".to_owned(), |param| param.name.clone())
+}
+
+impl<T: Element, A: AccessMode> Slice<T, A> {
+    /// Element `index`.
+    #[track_caller]
+    pub fn at<I: Integer>(self, index: impl Into<Scalar<I>>) -> Place<T, A> {
+        self.start().at(index)
+    }
+}
+
+impl<T: Element, A: AccessMode> Rows<T, A> {
+    /// The start of row `index`; the address is computed in 64 bits.
+    #[track_caller]
+    pub fn row<I: Integer>(self, index: impl Into<Scalar<I>>) -> Place<T, A> {
+        let index: Scalar<i64> = index.into().to();
+        Place::from_id(emit(&OFFSET, &[self.pointer(), index.mul(self.stride()).id()], Attrs::none()))
+    }
+}
+
+impl<T: Element, A: AccessMode> Place<T, A> {
+    /// The place `index` elements further.
+    #[track_caller]
+    pub fn at<I: Integer>(self, index: impl Into<Scalar<I>>) -> Place<T, A> {
+        Place::from_id(emit(&OFFSET, &[self.id(), index.into().id()], Attrs::none()))
+    }
+
+    /// The element here.
+    #[track_caller]
+    pub fn load(self) -> Scalar<T>
+    where
+        A: Readable,
+    {
+        Scalar::from_id(emit(&LOAD, &[self.id()], Attrs::none().with("len", 1)))
+    }
+
+    /// The element here where `mask` holds, else `otherwise`; memory is not touched where it does not hold.
+    #[track_caller]
+    pub fn load_if(self, mask: Mask, otherwise: impl Into<Scalar<T>>) -> Scalar<T>
+    where
+        A: Readable,
+    {
+        let otherwise = otherwise.into();
+        Scalar::from_id(emit(&LOAD, &[self.id(), mask.id(), otherwise.id()], Attrs::none().with("len", 1)))
+    }
+
+    /// The `len` elements from here on, 8 or 16 bytes, in one access; the address must be a multiple of the size.
+    #[track_caller]
+    pub fn load_vector(self, len: i32) -> Vector<T>
+    where
+        A: Readable,
+    {
+        Vector::from_id(emit(&LOAD, &[self.id()], Attrs::none().with("len", len)))
+    }
+
+    /// Stores `value` here.
+    #[track_caller]
+    pub fn store(self, value: impl Into<Scalar<T>>)
+    where
+        A: Writable,
+    {
+        emit_stmt(&STORE, &[self.id(), value.into().id()], Attrs::none());
+    }
+
+    /// Stores `value` here where `mask` holds.
+    #[track_caller]
+    pub fn store_if(self, mask: Mask, value: impl Into<Scalar<T>>)
+    where
+        A: Writable,
+    {
+        emit_stmt(&STORE, &[self.id(), value.into().id(), mask.id()], Attrs::none());
+    }
+
+    /// Stores `vector` from here on, in one access; the address must be a multiple of its size.
+    #[track_caller]
+    pub fn store_vector(self, vector: Vector<T>)
+    where
+        A: Writable,
+    {
+        emit_stmt(&STORE, &[self.id(), vector.id()], Attrs::none());
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a lane stands: its place in the warp, the CTA and the grid.
+
+use super::OpDef;
+use crate::cuda::{Cx, Emit, Expr};
+use crate::dtype::Dtype;
+use crate::handles::{Handle, Scalar};
+use crate::ir::{Attrs, Type};
+use crate::trace::emit;
+
+/// An index of the lane, by `of`.
+pub static INDEX: OpDef = OpDef {
+    name: "index",
+    doc: "An index of the lane: `of` is lane, warp, thread, cta.x, cta.y, cta.z, grid.x, grid.y or grid.z.",
+    signature: |s| {
+        s.count(0)?;
+        match cuda(s.attrs.text("of")) {
+            Some(_) => Ok(vec![Type::Scalar(Dtype::I32)]),
+            None => Err(format!("there is no index of {:?}", s.attrs.text("of"))),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Expr(|cx: &mut Cx<'_, '_>| match cx.inst().attrs.text("of") {
+        "lane" => cx.lane(),
+        "warp" => cx.warp(),
+        "thread" => cx.thread(),
+        other => Expr::prefix("(int)", &Expr::primary(cuda(other).unwrap_or("0"))),
+    }),
+};
+
+fn cuda(of: &str) -> Option<&'static str> {
+    Some(match of {
+        "lane" => "lane",
+        "warp" => "warp",
+        "thread" => "thread",
+        "cta.x" => "blockIdx.x",
+        "cta.y" => "blockIdx.y",
+        "cta.z" => "blockIdx.z",
+        "grid.x" => "gridDim.x",
+        "grid.y" => "gridDim.y",
+        "grid.z" => "gridDim.z",
+        _ => return None,
+    })
+}
+
+macro_rules! indices {
+    ($($(#[doc = $doc:literal])* $function:ident $of:literal;)*) => {$(
+        $(#[doc = $doc])*
+        #[track_caller]
+        pub fn $function() -> Scalar<i32> {
+            Scalar::from_id(emit(&INDEX, &[], Attrs::none().with("of", $of)))
+        }
+    )*};
+}
+
+indices! {
+    /// The lane's index in its warp, 0 to 31.
+    lane_id "lane";
+    /// The warp's index in its CTA.
+    warp_id "warp";
+    /// The thread's index in its CTA.
+    thread_id "thread";
+    /// The CTA's x in the grid.
+    cta_x "cta.x";
+    /// The CTA's y in the grid.
+    cta_y "cta.y";
+    /// The CTA's z in the grid.
+    cta_z "cta.z";
+    /// CTAs of the grid in x.
+    grid_x "grid.x";
+    /// CTAs of the grid in y.
+    grid_y "grid.y";
+    /// CTAs of the grid in z.
+    grid_z "grid.z";
+}
