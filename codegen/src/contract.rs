@@ -100,9 +100,6 @@ impl ScalarValue {
     }
 }
 
-/// Judges the buffers that a launch left.
-pub type Judge = Box<dyn Fn(&[Buffer]) -> Verdict + Send + Sync>;
-
 /// One launch with everything it needs and a judge for what it leaves.
 pub struct Case {
     /// What distinguishes the case, e.g. `B=4 next_n=2 lens=edges seed=7`.
