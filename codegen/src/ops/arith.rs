@@ -3,14 +3,18 @@
 //! Each op is on scalars; those that are also on register tiles apply to every element, with a scalar or a column
 //! vector spread over the tile.
 
-use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+use std::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign, Mul, MulAssign,
+    Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
+};
 
 use super::{OpDef, Signature};
 use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Arithmetic, Element, Float, Handle, Integer, Mask, Scalar};
 use crate::ir::{Attr, Attrs, Type};
-use crate::trace::emit;
+use crate::loc::Loc;
+use crate::trace::{emit, with};
 
 /// A literal.
 pub static CONST: OpDef = OpDef {
@@ -357,6 +361,45 @@ macro_rules! operators {
             }
         }
     )*)*};
+}
+
+/// `variable op= value`: the variable's own value is read after the right side has been computed.
+#[track_caller]
+fn change<T>(op: &'static OpDef, variable: Scalar<T>, value: Scalar<T>) {
+    let changed = binary(op, variable, value);
+    let loc = Loc::caller();
+    with(|b| b.assign(variable.id(), changed.id(), loc));
+}
+
+macro_rules! assignment_operators {
+    ($($trait:ident $method:ident $op:ident: $($ty:ty)*;)*) => {$($(
+        impl $trait<Scalar<$ty>> for Scalar<$ty> {
+            #[track_caller]
+            fn $method(&mut self, other: Scalar<$ty>) {
+                change(&$op, *self, other);
+            }
+        }
+
+        impl $trait<$ty> for Scalar<$ty> {
+            #[track_caller]
+            fn $method(&mut self, other: $ty) {
+                change(&$op, *self, other.into());
+            }
+        }
+    )*)*};
+}
+
+assignment_operators! {
+    AddAssign add_assign ADD: i32 u32 i64 u64 f32;
+    SubAssign sub_assign SUB: i32 u32 i64 u64 f32;
+    MulAssign mul_assign MUL: i32 u32 i64 u64 f32;
+    DivAssign div_assign DIV: i32 u32 i64 u64 f32;
+    RemAssign rem_assign REM: i32 u32 i64 u64;
+    BitAndAssign bitand_assign AND: i32 u32 i64 u64 bool;
+    BitOrAssign bitor_assign OR: i32 u32 i64 u64 bool;
+    BitXorAssign bitxor_assign XOR: i32 u32 i64 u64 bool;
+    ShlAssign shl_assign SHL: i32 u32 i64 u64;
+    ShrAssign shr_assign SHR: i32 u32 i64 u64;
 }
 
 operators! {

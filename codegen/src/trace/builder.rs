@@ -2,7 +2,7 @@ use super::{KernelSpec, TraceError, TraceErrors};
 use crate::dtype::Dtype;
 use crate::ir::{Access, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, Type, Value, ValueId};
 use crate::loc::Loc;
-use crate::ops::{OpDef, Signature, arith, control};
+use crate::ops::{Effect, OpDef, Signature, arith, control};
 
 /// Whether the CUDA compiler is told to unroll a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -70,7 +70,7 @@ impl Builder {
 
     pub(super) fn finish(mut self) -> Result<Kernel, TraceErrors> {
         if self.frames.len() > 1 && self.errors.is_empty() {
-            let open = self.innermost_loc();
+            let (_, open) = self.scope();
             self.error(open, "this block is never closed: leave it by its end, not by `break` or `return`", None);
         }
         if !self.errors.is_empty() {
@@ -221,9 +221,10 @@ impl Builder {
 
     // Control flow
 
-    /// How many blocks are open inside the body.
-    pub fn scope_depth(&self) -> usize {
-        self.frames.len() - 1
+    /// The innermost open block: a number of its own, and where its `if` or `for` stands.
+    pub fn scope(&self) -> (u32, Loc) {
+        let innermost = self.frames.last().expect("the body's frame stays open");
+        (innermost.id, innermost.loc(self.kernel.loc))
     }
 
     /// Opens the block that runs where `cond` holds.
@@ -281,6 +282,39 @@ impl Builder {
         }
     }
 
+    /// Opens the block of the right side of `left && right` (`short` is false) or `left || right` (`short` is true).
+    pub fn begin_short_circuit(&mut self, left: ValueId, loc: Loc) -> ValueId {
+        let left = self.read(left, loc);
+        self.open(FrameKind::Then { cond: left, loc });
+        left
+    }
+
+    /// Ends the right side: one logical operation if computing it anyway does no harm, else an `if` around it.
+    pub fn end_short_circuit(&mut self, left: ValueId, right: ValueId, short: bool, loc: Loc) -> ValueId {
+        let right = self.read(right, loc);
+        let Some(frame) = self.close() else { return left };
+        if frame.block.insts.iter().all(|inst| inst.op.effects.iter().all(|e| *e == Effect::ReadVariable)) {
+            self.absorb(frame);
+            let op = if short { &arith::OR } else { &arith::AND };
+            return self.emit(op, &[left, right], Attrs::none(), loc);
+        }
+        let result = self.declare_var(left, loc);
+        let cond = if short { self.emit(&arith::NOT, &[left], Attrs::none(), loc) } else { left };
+        self.frames.push(frame);
+        self.assign(result, right, loc);
+        if let Some(frame) = self.close() {
+            self.record(&control::IF, &[cond], Attrs::none(), vec![frame.block], loc);
+        }
+        self.read(result, loc)
+    }
+
+    /// Moves the instructions of a closed block to the end of the innermost open one.
+    fn absorb(&mut self, closed: Frame) {
+        let home = self.frame().id;
+        self.homes.iter_mut().filter(|of| **of == closed.id).for_each(|of| *of = home);
+        self.frame().block.insts.extend(closed.block.insts);
+    }
+
     fn open(&mut self, kind: FrameKind) {
         self.opened += 1;
         self.frames.push(Frame { id: self.opened, block: Block::default(), kind });
@@ -294,10 +328,6 @@ impl Builder {
         let related = found.as_ref().map(|frame| (frame.loc(loc), "the innermost open block is here".to_owned()));
         self.error(loc, format!("{what} without its beginning: blocks were left by `break` or `return`"), related);
         self.frames.extend(found);
-    }
-
-    fn innermost_loc(&self) -> Loc {
-        self.frames.last().expect("the body's frame stays open").loc(self.kernel.loc)
     }
 
     // Variables

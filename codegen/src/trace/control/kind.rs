@@ -1,0 +1,142 @@
+//! Telling run-time values from comptime ones by their type, without asking anything of comptime types.
+//!
+//! The rewritten body asks `(&Probe::of(&value)).kind()`. Method lookup tries [`RunTimeKind`] first, which holds for
+//! [`Traced`] types, and falls back to [`ComptimeKind`], which holds one reference further away for every type. The
+//! answer is a type, so that what follows is checked, and reported, as ordinary trait bounds.
+
+use std::marker::PhantomData;
+
+use crate::handles::Handle;
+use crate::ir::ValueId;
+
+/// Known when the kernel runs: recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct RunTime;
+
+/// Known while the kernel is traced: plain Rust.
+#[derive(Clone, Copy, Debug)]
+pub struct Comptime;
+
+/// A value that consists of run-time values only: a handle, or an array, tuple or `Vec` of such.
+///
+/// Implement it for a struct of handles so that `let mut` and assignment work on the struct as a whole:
+///
+/// ```ignore
+/// impl Traced for Running {
+///     fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+///         self.max.visit(f);
+///         self.sum.visit(f);
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(message = "`{Self}` is not made of run-time values")]
+pub trait Traced {
+    /// Shows each value, in a fixed order, to `f`, which may replace it by another of the same type.
+    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId));
+}
+
+impl<H: Handle> Traced for H {
+    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+        let mut id = self.id();
+        f(&mut id);
+        *self = H::from_id(id);
+    }
+}
+
+impl<T: Traced, const N: usize> Traced for [T; N] {
+    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+        self.iter_mut().for_each(|element| element.visit(f));
+    }
+}
+
+impl<T: Traced> Traced for Vec<T> {
+    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+        self.iter_mut().for_each(|element| element.visit(f));
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident)+))*) => {$(
+        #[allow(non_snake_case)]
+        impl<$($name: Traced),+> Traced for ($($name,)+) {
+            fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+                let ($($name,)+) = self;
+                $($name.visit(f);)+
+            }
+        }
+    )*};
+}
+
+tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+
+/// The type of a value, as something to call `kind()` on.
+#[derive(Debug)]
+pub struct Probe<T>(PhantomData<T>);
+
+impl<T> Probe<T> {
+    /// The type of this value.
+    pub const fn of(_: &T) -> Self {
+        Probe(PhantomData)
+    }
+}
+
+/// The first answer of a [`Probe`].
+pub trait RunTimeKind {
+    /// Which kind of value it is.
+    fn kind(&self) -> RunTime {
+        RunTime
+    }
+}
+
+impl<T: Traced> RunTimeKind for Probe<T> {}
+
+/// The other answer of a [`Probe`].
+pub trait ComptimeKind {
+    /// Which kind of value it is.
+    fn kind(&self) -> Comptime {
+        Comptime
+    }
+}
+
+impl<T> ComptimeKind for &Probe<T> {}
+
+/// The types of a range's ends, as something to call `kind()` on: a range is run-time when one of its ends is.
+#[derive(Debug)]
+pub struct Ends<A, B>(PhantomData<(A, B)>);
+
+impl<A, B> Ends<A, B> {
+    /// The types of these values.
+    pub const fn of(_: &A, _: &B) -> Self {
+        Ends(PhantomData)
+    }
+}
+
+/// The first answer of [`Ends`], asked through two references.
+pub trait FirstEnd {
+    /// Which kind of range it is.
+    fn kind(&self) -> RunTime {
+        RunTime
+    }
+}
+
+impl<A: Traced, B> FirstEnd for &Ends<A, B> {}
+
+/// The second answer of [`Ends`].
+pub trait SecondEnd {
+    /// Which kind of range it is.
+    fn kind(&self) -> RunTime {
+        RunTime
+    }
+}
+
+impl<A, B: Traced> SecondEnd for &&Ends<A, B> {}
+
+/// The last answer of [`Ends`].
+pub trait ComptimeEnds {
+    /// Which kind of range it is.
+    fn kind(&self) -> Comptime {
+        Comptime
+    }
+}
+
+impl<A, B> ComptimeEnds for Ends<A, B> {}
