@@ -4,7 +4,10 @@
 //! their buffers. [`Order`](order::Order) is its happens-before relation.
 #![warn(missing_docs)]
 
+pub mod check;
+pub mod finding;
 pub mod location;
 pub mod model;
 pub mod oracle;
 pub mod order;
+pub mod record;

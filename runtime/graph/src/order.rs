@@ -1,7 +1,8 @@
 //! Happens-before: which node is complete before which other begins.
 
-use crate::model::{EdgeKind, ModelError, NodeId, PdlWait, Phase, Pool};
-use std::collections::HashMap;
+use crate::model::{Edge, EdgeKind, ModelError, NodeId, PdlWait, Phase, Pool};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 /// Predecessors and successors of every node.
 pub struct Adjacency {
@@ -60,24 +61,25 @@ impl Adjacency {
         self.successors.of(node)
     }
 
-    /// All nodes in an order that respects every edge, programmatic ones too; among several, the one
-    /// closest to the record order is not promised. `Err`: the nodes on or behind a cycle.
+    /// All nodes in an order that respects every edge, programmatic ones too: the record order, except
+    /// where an edge leads back in it. `Err`: the nodes on or behind a cycle.
     pub fn topological(&self) -> Result<Vec<NodeId>, Vec<NodeId>> {
         let nodes = self.predecessors.starts.len() - 1;
         let ids = (0..nodes as u32).map(NodeId);
         let mut missing: Vec<usize> = ids.clone().map(|id| self.predecessors(id).len()).collect();
-        let mut order: Vec<NodeId> = ids.clone().filter(|id| missing[id.index()] == 0).collect();
-        let mut done = 0;
-        while let Some(&node) = order.get(done) {
-            done += 1;
+        let roots = ids.clone().filter(|id| missing[id.index()] == 0);
+        let mut ready: BinaryHeap<Reverse<NodeId>> = roots.map(Reverse).collect();
+        let mut order = Vec::with_capacity(nodes);
+        while let Some(Reverse(node)) = ready.pop() {
+            order.push(node);
             for &(next, _) in self.successors(node) {
                 missing[next.index()] -= 1;
                 if missing[next.index()] == 0 {
-                    order.push(next);
+                    ready.push(Reverse(next));
                 }
             }
         }
-        if done == nodes { Ok(order) } else { Err(ids.filter(|id| missing[id.index()] > 0).collect()) }
+        if order.len() == nodes { Ok(order) } else { Err(ids.filter(|id| missing[id.index()] > 0).collect()) }
     }
 }
 
@@ -92,7 +94,9 @@ pub struct Order {
     /// The weakly connected component of each node, and its index there: no path leaves a component.
     place: Vec<(u32, u32)>,
     components: Vec<Component>,
-    topological: Vec<NodeId>,
+    serial: Vec<NodeId>,
+    rank: Vec<u32>,
+    transitive: bool,
 }
 
 /// The closure among the nodes of one component, one bit row per node and moment.
@@ -158,20 +162,35 @@ impl Order {
     /// [`ModelError`] if the pool does not pass [`Pool::validate`].
     pub fn of(pool: &Pool) -> Result<Self, ModelError> {
         pool.validate()?;
+        Ok(Self::closed(pool, |kind| kind))
+    }
+
+    /// The relation as it would be if every programmatic edge of the (valid) pool were a full one.
+    pub(crate) fn if_all_full(pool: &Pool) -> Self {
+        Self::closed(pool, |_| EdgeKind::Full)
+    }
+
+    fn closed(pool: &Pool, strength: impl Fn(EdgeKind) -> EdgeKind) -> Self {
         let adjacency = Adjacency::of(pool);
-        let topological = adjacency.topological().expect("a valid pool has no cycle");
+        let serial = adjacency.topological().expect("a valid pool has no cycle");
         let (place, members) = components(pool);
         let mut components: Vec<Component> = members.into_iter().map(Component::new).collect();
-        for &node in &topological {
+        for &node in &serial {
             let (component, row) = place[node.index()];
             let waits = pool.node(node).pdl_wait;
             let predecessors = adjacency.predecessors(node).iter().map(|&(before, kind)| {
                 let pdl = pool.node(before).pdl_wait;
-                (place[before.index()].1 as usize, kind, pdl)
+                (place[before.index()].1 as usize, strength(kind), pdl)
             });
             components[component as usize].close(row as usize, waits, predecessors);
         }
-        Ok(Self { place, components, topological })
+        let mut rank = vec![0; serial.len()];
+        for (i, node) in serial.iter().enumerate() {
+            rank[node.index()] = i as u32;
+        }
+        let leaks = |e: &Edge| strength(e.kind) == EdgeKind::Programmatic && pool.node(e.to).pdl_wait != PdlWait::Every;
+        let transitive = !pool.edges().iter().any(leaks);
+        Self { place, components, serial, rank, transitive }
     }
 
     /// Is `first` complete before `second` starts?
@@ -200,9 +219,25 @@ impl Order {
         ones(component.row(row as usize, phase)).map(|i| component.members[i])
     }
 
-    /// All nodes in an order that respects every edge.
-    pub fn topological(&self) -> &[NodeId] {
-        &self.topological
+    /// The serial order: all nodes as they were recorded, except where an edge leads back.
+    pub fn serial(&self) -> &[NodeId] {
+        &self.serial
+    }
+
+    /// The position of `node` in [`Order::serial`].
+    pub fn rank(&self, node: NodeId) -> u32 {
+        self.rank[node.index()]
+    }
+
+    /// Does something come before the node's wait that does not come before its start?
+    pub fn has_wait(&self, node: NodeId) -> bool {
+        let (component, row) = self.place[node.index()];
+        self.components[component as usize].at_wait.contains_key(&row)
+    }
+
+    /// Do a before b and b before c give a before c? Not where some CTA skips its programmatic wait.
+    pub fn is_transitive(&self) -> bool {
+        self.transitive
     }
 }
 

@@ -67,6 +67,11 @@ impl Lifetime {
         matches!(self, Self::Persistent { .. } | Self::Input | Self::External { .. })
     }
 
+    /// Does anybody look at the content after a replay? What changes here is a changed result.
+    pub fn is_observed(&self) -> bool {
+        matches!(self, Self::Persistent { carried: true } | Self::Output { .. } | Self::External { .. })
+    }
+
     /// Is there content before the graph's first write?
     pub fn is_defined_outside(&self) -> bool {
         matches!(self, Self::Persistent { carried: true } | Self::Input | Self::External { .. })

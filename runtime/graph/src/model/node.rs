@@ -71,6 +71,8 @@ pub struct Pointer {
 pub struct Node {
     /// For messages: the kernel's name, made unique by the recorder where it can.
     pub name: String,
+    /// The kernel's function name in the driver, where it is not `name`.
+    pub symbol: Option<String>,
     /// What it is.
     pub kind: NodeKind,
     /// Where it runs.
@@ -94,6 +96,7 @@ impl Node {
     pub fn new(name: impl Into<String>, kind: NodeKind, site: Site, stream: StreamId, location: Location) -> Self {
         Self {
             name: name.into(),
+            symbol: None,
             kind,
             site,
             stream,

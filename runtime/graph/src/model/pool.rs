@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Captured graphs that share memory, the eager work around them, and their buffers.
 ///
 /// Only [`Edge`]s order nodes: whoever fills the tables adds the edges of stream order too, as
-/// `record::Recorder` does.
+/// [`Recorder`](crate::record::Recorder) does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     graphs: Vec<Graph>,
@@ -139,6 +139,16 @@ impl Pool {
     /// Declares that replays of `a` and `b` may overlap in time. Without it replays are serialised.
     pub fn may_replay_at_once(&mut self, a: GraphId, b: GraphId) {
         self.at_once.insert((a.min(b), a.max(b)));
+    }
+
+    /// Takes [`Pool::may_replay_at_once`] back.
+    pub fn serialise_replays(&mut self, a: GraphId, b: GraphId) {
+        self.at_once.remove(&(a.min(b), a.max(b)));
+    }
+
+    /// Forgets the dropped waits for which `gone` holds.
+    pub fn forget_dropped_waits(&mut self, gone: impl Fn(&DroppedWait) -> bool) {
+        self.dropped_waits.retain(|wait| !gone(wait));
     }
 
     /// May replays of `a` and `b` overlap in time?
