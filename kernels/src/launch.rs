@@ -48,6 +48,11 @@ pub fn store_grid(rows: usize) -> [u32; 3] {
     }
 }
 
+/// Grid of top-k: a CTA a row, or zeros where there is nothing to do.
+pub fn topk_grid(rows: usize) -> [u32; 3] {
+    if rows == 0 { [0, 0, 0] } else { [rows as u32, 1, 1] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ pub mod logits;
 pub mod rules;
 pub mod store;
 mod tensor;
+pub mod topk;
 
 pub use error::ContractError;
 pub use tensor::Tensor;
@@ -20,6 +21,9 @@ pub const PAGE_SLOTS: usize = 64;
 
 /// Width of an index key.
 pub const HEAD_DIM: usize = 128;
+
+/// Dimensions of a key that rotate with the position: the last 64.
+pub const ROPE_DIMS: usize = 64;
 
 /// Head counts of the models that exist.
 pub const HEADS: [usize; 3] = [16, 32, 64];

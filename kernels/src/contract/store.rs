@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use lathe_codegen::dtype::Dtype;
 
+use super::rules::{MAIN_PAGE_SLOTS, RATIO_4};
 use super::tensor::VECTOR_BYTES;
-use super::{ContractError, HEAD_DIM, KeyFormat, PAGE_SLOTS, Tensor};
+use super::{ContractError, HEAD_DIM, KeyFormat, PAGE_SLOTS, ROPE_DIMS, Tensor};
 
 /// The tensors of a scatter, as the caller holds them.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +97,81 @@ impl ScatterShape {
     }
 }
 
+/// The tensors of a fused store, as the caller holds them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FusedTensors {
+    /// Rows, slots and pool, as a scatter has them; the slots are main slots, four to a stored key.
+    pub scatter: ScatterTensors,
+    /// `[N]` i32: tokens of the request up to and with this one.
+    pub seq_lens: Tensor,
+    /// `[128]` f32.
+    pub norm_weight: Tensor,
+    /// `[positions, 64]` f32: 32 cosines, then 32 sines. No gaps.
+    pub cos_sin: Tensor,
+}
+
+/// What a fused store turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FusedShape {
+    /// Rows, slots and pool.
+    pub scatter: ScatterShape,
+    /// Positions that the rotation table covers.
+    pub positions: u64,
+}
+
+impl FusedShape {
+    /// Checks the tensors of a call against each other and against what the kernels support.
+    ///
+    /// # Errors
+    /// Names the first argument that is refused, its value, and what is accepted.
+    pub fn of(t: &FusedTensors) -> Result<Self, ContractError> {
+        let scatter = ScatterShape::of(&t.scatter)?;
+        let rows = scatter.rows as u64;
+        t.seq_lens.expect_dtype("seq_lens", &[Dtype::I32], "i32")?;
+        t.seq_lens.expect_shape("seq_lens", &[Some(rows)], "[N]")?;
+        t.norm_weight.expect_dtype("norm_weight", &[Dtype::F32], "f32")?;
+        t.norm_weight.expect_shape("norm_weight", &[Some(HEAD_DIM as u64)], "[128]")?;
+        t.cos_sin.expect_dtype("cos_sin", &[Dtype::F32], "f32")?;
+        t.cos_sin.expect_shape("cos_sin", &[None, Some(ROPE_DIMS as u64)], "[positions, 64]")?;
+        for (arg, tensor, alignment) in [
+            ("seq_lens", &t.seq_lens, 4),
+            ("norm_weight", &t.norm_weight, VECTOR_BYTES),
+            ("cos_sin", &t.cos_sin, VECTOR_BYTES),
+        ] {
+            tensor.expect_contiguous_from(arg, 0)?;
+            tensor.expect_alignment(arg, alignment)?;
+            tensor.expect_backed(arg)?;
+        }
+        Ok(FusedShape { scatter, positions: t.cos_sin.shape[0] })
+    }
+
+    /// Checks main slots and sequence lengths, where the caller has them on the host: only tokens that complete a
+    /// group of 4 are held to the pool and to the rotation table.
+    ///
+    /// # Errors
+    /// The first slot past the pool, or the first `seq_len` whose position the table does not cover.
+    pub fn check_tokens(&self, main_slots: &[i64], seq_lens: &[i32]) -> Result<(), ContractError> {
+        let limit = self.scatter.pages.saturating_mul(MAIN_PAGE_SLOTS as u64);
+        for (row, (&got, &seq_len)) in main_slots.iter().zip(seq_lens).enumerate() {
+            if seq_len <= 0 || seq_len % RATIO_4 != 0 || got < 0 {
+                continue;
+            }
+            if got as u64 >= limit {
+                return Err(ContractError::Slot { arg: "slots", row, got, slots: limit, pool: "k_pages" });
+            }
+            if (seq_len - RATIO_4) as u64 >= self.positions {
+                let accepted = format!(
+                    "at most {} (row {row}; `cos_sin` covers {} positions)",
+                    self.positions + 3,
+                    self.positions
+                );
+                return Err(ContractError::Scalar { arg: "seq_lens", got: seq_len.into(), accepted });
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,5 +226,27 @@ mod tests {
         assert!(shape.check_duplicates(&[0, 0, 63, 63, -1, -1, 64, 65]).is_ok());
         let message = shape.check_duplicates(&[0, 64, 7, 64]).unwrap_err().to_string();
         assert!(message.starts_with("`slots[1]` and `slots[3]` are both slot 64"), "{message}");
+    }
+
+    #[test]
+    fn fused_calls_check_what_a_completing_token_reaches_and_nothing_else() {
+        let tensors = FusedTensors {
+            scatter: call(),
+            seq_lens: Tensor::contiguous(Dtype::I32, &[5]),
+            norm_weight: Tensor::contiguous(Dtype::F32, &[128]),
+            cos_sin: Tensor::contiguous(Dtype::F32, &[10, 64]),
+        };
+        let shape = FusedShape::of(&tensors).unwrap();
+        assert_eq!(shape.positions, 10);
+        assert!(shape.check_tokens(&[1023, 9999, -1, 0, 4], &[12, 7, 4000, 0, 4]).is_ok());
+        let refused = |slots: &[i64], lens: &[i32]| shape.check_tokens(slots, lens).unwrap_err().to_string();
+        assert!(refused(&[3, 1024], &[4, 8]).starts_with("`slots[1]` is 1024, accepted: below 1024"));
+        assert!(refused(&[3], &[16]).starts_with("`seq_lens` is 16, accepted: at most 13"));
+        let mut wrong = tensors.clone();
+        wrong.cos_sin = Tensor::contiguous(Dtype::F32, &[10, 128]);
+        assert!(FusedShape::of(&wrong).unwrap_err().to_string().starts_with("`cos_sin` has shape [10, 128]"));
+        wrong.cos_sin = tensors.cos_sin;
+        wrong.seq_lens = Tensor::contiguous(Dtype::I64, &[5]);
+        assert!(FusedShape::of(&wrong).unwrap_err().to_string().starts_with("`seq_lens` has dtype i64"));
     }
 }

@@ -31,6 +31,13 @@ pub const C_MMA_FP8: f64 = 28.0 * U;
 /// The per-element constant of `wgmma` on e4m3 (sm_90), which accumulates short.
 pub const C_WGMMA_FP8: f64 = 1.4e-4;
 
+/// The constant of the fused store, on the magnitude that its transform adds up.
+///
+/// In units of u: the mean square is a sum of 128 (a tree of 7 levels after the squares, 8u, halved by the root),
+/// the root's reciprocal 4u (2 ulp where it is approximate), two products 2u, a rotation 2u, the transform's 7
+/// levels 7u, its factor 1u: 20u, and 4u for the values that the factors 128^-0.5 and eps themselves round to.
+pub const C_FUSED: f64 = 24.0 * U;
+
 /// Largest accepted [`calc_diff`] against the reference on the same (quantised) inputs: whole output and each row.
 pub const MAX_DIFF: f64 = 5e-6;
 

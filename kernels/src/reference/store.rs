@@ -4,7 +4,7 @@
 //! nearest). The fused store's front end has no prescribed order of summation and is computed in f64.
 
 use super::convert::f64_to_e4m3;
-use crate::contract::HEAD_DIM;
+use crate::contract::{HEAD_DIM, ROPE_DIMS};
 
 /// A key in fp8: 128 e4m3 values, to be multiplied by `scale`.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,18 +49,25 @@ pub struct FusedParams<'a> {
     pub cos_sin: &'a [f32],
 }
 
-/// Dimensions that rotate: the last 64.
-pub const ROPE_DIMS: usize = 64;
-
 /// Whether a token of this `seq_len` completes a group of 4, and so stores a key.
 pub fn completes_group(seq_len: i32) -> bool {
     seq_len > 0 && seq_len % 4 == 0
 }
 
+/// A key before it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FusedKey {
+    /// The 128 values.
+    pub values: [f64; HEAD_DIM],
+    /// 128^-0.5 times the sum of the magnitudes that the transform adds: the scale of every value's rounding error,
+    /// see [`C_FUSED`](super::bounds::C_FUSED).
+    pub magnitude: f64,
+}
+
 /// RMSNorm, RoPE on the last 64 dims at position `seq_len - 4`, Walsh-Hadamard times 128^-0.5.
 ///
 /// `seq_len` must complete a group (see [`completes_group`]).
-pub fn fused_key(x: &[f64; HEAD_DIM], seq_len: i32, params: FusedParams) -> [f64; HEAD_DIM] {
+pub fn fused_key(x: &[f64; HEAD_DIM], seq_len: i32, params: FusedParams) -> FusedKey {
     let mean_square = x.iter().map(|x| x * x).sum::<f64>() / HEAD_DIM as f64;
     let norm = 1.0 / (mean_square + f64::from(params.eps)).sqrt();
     let mut key = [0.0; HEAD_DIM];
@@ -78,14 +85,15 @@ pub fn fused_key(x: &[f64; HEAD_DIM], seq_len: i32, params: FusedParams) -> [f64
         key[at + 1] = even * sin + odd * cos;
     }
 
-    let mut transformed = [0.0; HEAD_DIM];
-    for (i, out) in transformed.iter_mut().enumerate() {
+    let mut values = [0.0; HEAD_DIM];
+    for (i, out) in values.iter_mut().enumerate() {
         for (j, key) in key.iter().enumerate() {
             *out += if (i & j).count_ones() % 2 == 0 { *key } else { -*key };
         }
         *out *= (HEAD_DIM as f64).powf(-0.5);
     }
-    transformed
+    let magnitude = key.iter().map(|x| x.abs()).sum::<f64>() * (HEAD_DIM as f64).powf(-0.5);
+    FusedKey { values, magnitude }
 }
 
 #[cfg(test)]
@@ -138,7 +146,7 @@ mod tests {
         let mut x = [0.0; HEAD_DIM];
         x[5] = 1.0;
         let params = FusedParams { norm_weight: &[1.0; HEAD_DIM], eps: 0.0, cos_sin: &identity_angles(1) };
-        let key = fused_key(&x, 4, params);
+        let key = fused_key(&x, 4, params).values;
         // The norm of a unit vector is sqrt(128), which undoes the 128^-0.5 of the transform.
         for (i, value) in key.iter().enumerate() {
             let sign = if (i & 5).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
@@ -156,8 +164,8 @@ mod tests {
         let params = FusedParams { norm_weight: &[1.0; HEAD_DIM], eps: 1e-6, cos_sin: &cos_sin };
         let mut turned = x;
         (turned[70], turned[71]) = (-x[71], x[70]);
-        let expected = fused_key(&turned, 4, params);
-        for (got, expected) in fused_key(&x, 8, params).iter().zip(expected) {
+        let expected = fused_key(&turned, 4, params).values;
+        for (got, expected) in fused_key(&x, 8, params).values.iter().zip(expected) {
             assert!((got - expected).abs() < 1e-12);
         }
         assert_ne!(fused_key(&x, 4, params), fused_key(&x, 8, params));

@@ -1,0 +1,259 @@
+//! Launches of top-k with page transform.
+
+use std::sync::Arc;
+
+use lathe_codegen::contract::{Arg, Buffer, Case, ScalarValue, Scale, Segment, Verdict};
+use lathe_codegen::dtype::Dtype;
+use rayon::prelude::*;
+
+use super::Noise;
+use super::memory::{Failures, append, buffer, expect_unchanged};
+use crate::contract::PAGE_SLOTS;
+use crate::launch::topk_grid;
+use crate::reference::topk::judge;
+
+/// What a launch is like; [`TopkSpec::case`] makes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopkSpec {
+    /// What distinguishes it, for the case's name.
+    pub label: String,
+    /// Entries selected a row.
+    pub k: usize,
+    /// Query tokens a request.
+    pub next_n: usize,
+    /// Lengths, `[B, next_n]`, row by row.
+    pub lens: Vec<i32>,
+    /// Elements between the longest row's end and the next row.
+    pub logits_gap: usize,
+    /// What the logits are like.
+    pub values: Values,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What the logits are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Bell-shaped, both signs.
+    Random,
+    /// Three in four exactly 0, as ReLU leaves them.
+    Plateau,
+    /// All equal.
+    Equal,
+    /// Few different values, so that every digit of a radix select meets ties.
+    Steps,
+    /// Values that differ in their lowest bits only.
+    LowBits,
+    /// NaNs of both signs, infinities and both zeros among random ones.
+    Special,
+    /// Ascending, and descending in every other row.
+    Sorted,
+    /// NaN but for fewer than K values.
+    MostlyNan,
+}
+
+impl TopkSpec {
+    /// A plain launch: random logits, tight rows.
+    pub fn new(k: usize, next_n: usize, lens: Vec<i32>) -> Self {
+        TopkSpec { label: String::new(), k, next_n, lens, logits_gap: 0, values: Values::Random, seed: 1 }
+    }
+
+    /// The case: memory, arguments and judge.
+    ///
+    /// Arguments, in order: `logits` (row stride), `context_lens`, `block_table` (row stride), `indices`,
+    /// `next_n: i32`.
+    pub fn case(&self) -> Case {
+        assert_eq!(self.lens.len() % self.next_n, 0, "lens is [B, next_n]");
+        let max_len = self.lens.iter().copied().max().unwrap_or(0) as usize;
+        let (stride, entries) = (max_len + self.logits_gap, max_len.div_ceil(PAGE_SLOTS));
+        let rows: Arc<Vec<Vec<f32>>> = Arc::new((0..self.lens.len()).into_par_iter().map(|r| self.row(r)).collect());
+        let table = self.table(entries);
+        let before = Arc::new(vec![
+            logits(&rows, stride as u64),
+            buffer("context_lens", Dtype::I32, &self.lens, i32::to_le_bytes),
+            buffer("block_table", Dtype::I32, &table, i32::to_le_bytes),
+        ]);
+        let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
+        let args = vec![
+            pointer(0, vec![stride as i64]),
+            pointer(1, vec![]),
+            pointer(2, vec![entries as i64]),
+            pointer(3, vec![]),
+            Arg::Scalar(ScalarValue::I32(self.next_n as i32)),
+        ];
+        let mut buffers = before.to_vec();
+        buffers.push(Buffer::poisoned("indices", Dtype::I32, self.lens.len() * self.k * 4));
+        let spec = self.clone();
+        Case {
+            name: format!("B={} next_n={} K={}: {}", self.lens.len() / self.next_n, self.next_n, self.k, self.label),
+            grid: topk_grid(self.lens.len()),
+            buffers,
+            args,
+            verify: Box::new(move |after| spec.verify(&before, after, &rows, &table, entries)),
+        }
+    }
+
+    fn row(&self, row: usize) -> Vec<f32> {
+        let noise = Noise::new(self.seed).stream(row as u64);
+        let len = self.lens[row] as usize;
+        let value = |i: usize| {
+            let (bell, bits) = (noise.bell(i as u64), noise.stream(1).bits(i as u64));
+            match self.values {
+                Values::Random => bell * 10.0,
+                Values::Plateau => (bell - 0.7).max(0.0),
+                Values::Equal => -1.5,
+                Values::Steps => f32::from(bits as u8 & 7) - 3.0,
+                Values::LowBits => f32::from_bits(0x4049_0000 | bits as u32 & 0x3ff),
+                Values::Special => match bits % 16 {
+                    0 => f32::from_bits(0x7fc0_0001),
+                    1 => f32::from_bits(0xffff_ffff),
+                    2 if bits & 0x300 == 0 => f32::INFINITY,
+                    3 => f32::NEG_INFINITY,
+                    4 => -0.0,
+                    5 => 0.0,
+                    _ => bell,
+                },
+                Values::Sorted if row.is_multiple_of(2) => i as f32 * 0.25 - 100.0,
+                Values::Sorted => (len - i) as f32 * 0.25 - 100.0,
+                Values::MostlyNan if i % 7 == 3 && i < 7 * self.k / 2 => bell,
+                Values::MostlyNan => f32::from_bits(0x7f80_0001 | (bits as u32 & 0x807f_ffff)),
+            }
+        };
+        (0..len).map(value).collect()
+    }
+
+    /// Every page once, in random order; entries past a row's pages are -1.
+    fn table(&self, entries: usize) -> Vec<i32> {
+        let requests = self.lens.len() / self.next_n;
+        let mut ids: Vec<i32> = (1..=(requests * entries) as i32).collect();
+        Noise::new(self.seed).stream(u64::MAX).shuffle(&mut ids);
+        for request in 0..requests {
+            let longest = self.lens[request * self.next_n..][..self.next_n].iter().max().copied().unwrap_or(0);
+            ids[request * entries..][..entries][(longest as usize).div_ceil(PAGE_SLOTS)..].fill(-1);
+        }
+        ids
+    }
+
+    fn verify(&self, before: &[Buffer], after: &[Buffer], rows: &[Vec<f32>], table: &[i32], entries: usize) -> Verdict {
+        let mut failures = Failures::default();
+        for (before, after) in before.iter().zip(after) {
+            expect_unchanged(before, after, &mut failures);
+        }
+        let wrong: Vec<String> = rows
+            .par_iter()
+            .enumerate()
+            .filter_map(|(row, logits)| {
+                let bytes = after[3].slice((row * self.k * 4) as u64, self.k * 4)?;
+                let got: Vec<i32> = bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+                let table = &table[row / self.next_n * entries..][..entries];
+                let reason = judge(logits, table, self.k, &got).err()?;
+                Some(format!("row {row} (length {}): {reason}", logits.len()))
+            })
+            .collect();
+        for line in wrong {
+            failures.push(|| line);
+        }
+        Verdict { worst_row_diff: 0.0, failures: failures.into_lines() }
+    }
+}
+
+/// Each row's valid positions; what lies behind a row is mapped, undefined, and larger than any logit.
+fn logits(rows: &[Vec<f32>], stride: u64) -> Buffer {
+    let mut segments: Vec<Segment> = Vec::new();
+    for (row, values) in rows.iter().enumerate() {
+        let at = row as u64 * stride * 4;
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        append(&mut segments, at, &bytes, true);
+        let gap = f32::MAX.to_le_bytes().repeat(stride as usize - values.len());
+        append(&mut segments, at + bytes.len() as u64, &gap, false);
+    }
+    Buffer { name: "logits".into(), dtype: Dtype::F32, len: rows.len() as u64 * stride * 4, segments }
+}
+
+/// All cases of a top-k kernel for this K.
+pub fn topk_cases(k: usize, scale: Scale) -> Vec<Case> {
+    topk_specs(k, scale).iter().map(TopkSpec::case).collect()
+}
+
+/// What [`topk_cases`] are made from.
+pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
+    let mut specs = Vec::new();
+    let mut add = |label: &str, next_n: usize, lens: Vec<i32>, values: Values, logits_gap: usize| {
+        let seed = specs.len() as u64 + 1;
+        specs.push(TopkSpec { label: label.to_owned(), k, next_n, lens, logits_gap, values, seed });
+    };
+    let k = k as i32;
+    add("no rows", 1, vec![], Values::Random, 0);
+    add("all lengths zero", 1, vec![0; 32], Values::Random, 4);
+    add("short rows keep their order", 1, vec![0, 1, 63, 64, 65, k - 1, k], Values::Random, 3);
+    add("around K", 2, vec![k, k + 1, k - 1, k + 2], Values::Random, 0);
+    add("rows of a request", 3, vec![k + 10, k + 11, k + 12, 5, 6, 7], Values::Random, 0);
+    for (label, values) in [
+        ("a plateau of zeros", Values::Plateau),
+        ("all equal", Values::Equal),
+        ("few different values", Values::Steps),
+        ("values equal in their high bits", Values::LowBits),
+        ("NaN, infinities, both zeros", Values::Special),
+        ("sorted", Values::Sorted),
+        ("NaN but for fewer than K", Values::MostlyNan),
+    ] {
+        add(label, 1, vec![2 * k + 37, 4 * k - 1], values, 5);
+    }
+    match scale {
+        Scale::Emulator => add("a long row", 1, vec![20_000], Values::Random, 0),
+        Scale::Gpu => {
+            add("the longest row", 1, vec![262_144, 100_000], Values::Plateau, 0);
+            add("many rows", 2, (0..256).map(|row| 20_000 + row * 37).collect(), Values::Random, 64);
+        }
+    }
+    specs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::topk::{by_value, page_transform};
+
+    /// Selects by sorting and writes into the case's own memory.
+    fn run(case: &mut Case, spec: &TopkSpec) {
+        let entries = match &case.args[2] {
+            Arg::Pointer { strides, .. } => strides[0] as usize,
+            Arg::Scalar(_) => panic!("pointer"),
+        };
+        let table: Vec<i32> = case.buffers[2]
+            .segments
+            .first()
+            .map(|s| s.bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect())
+            .unwrap_or_default();
+        for row in 0..spec.lens.len() {
+            let logits = spec.row(row);
+            let table = &table[row / spec.next_n * entries..];
+            let mut order: Vec<usize> = (0..logits.len()).collect();
+            if logits.len() > spec.k {
+                order.sort_by(|&a, &b| by_value(logits[b], logits[a]));
+            }
+            let selected = order.iter().map(|&i| page_transform(table, i)).chain(std::iter::repeat(-1));
+            let bytes: Vec<u8> = selected.take(spec.k).flat_map(i32::to_le_bytes).collect();
+            case.buffers[3].segments[0].bytes[row * spec.k * 4..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    #[test]
+    fn sorting_passes_every_listed_case() {
+        for spec in topk_specs(512, Scale::Emulator) {
+            let mut case = spec.case();
+            run(&mut case, &spec);
+            assert_eq!((case.verify)(&case.buffers), Verdict::default(), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn an_untouched_output_and_a_changed_input_fail() {
+        let spec = TopkSpec::new(512, 1, vec![600]);
+        let mut case = spec.case();
+        assert_eq!((case.verify)(&case.buffers).failures.len(), 1);
+        run(&mut case, &spec);
+        case.buffers[0].segments[0].bytes[0] ^= 1;
+        assert!((case.verify)(&case.buffers).failures[0].starts_with("`logits` must not change"));
+    }
+}
