@@ -3,10 +3,13 @@
 mod code;
 mod fix;
 mod report;
+mod view;
 
 pub use code::Code;
 pub use fix::{Fix, Price, Remedy};
 pub use report::{Report, Step, Witness};
+pub(crate) use view::step_name;
+pub use view::{BufferView, Checked, FindingView, FixView, HarmView, NodeView, PartyView, ReportView};
 
 use crate::model::{Access, Basis, BufferId, GraphId, NodeId, Phase};
 use std::ops::Range;

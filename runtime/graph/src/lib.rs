@@ -11,3 +11,4 @@ pub mod model;
 pub mod oracle;
 pub mod order;
 pub mod record;
+pub mod render;

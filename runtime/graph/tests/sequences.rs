@@ -8,6 +8,7 @@ use lathe_graph::model::{
     StreamId,
 };
 use lathe_graph::record::Recorder;
+use lathe_graph::render::{Sources, Style, render};
 
 /// A capture on streams `m` (origin) and `a`.
 struct Session {
@@ -200,4 +201,52 @@ fn a_consumer_that_waits_at_entry_may_be_launched_programmatically() {
     assert_eq!(run(false, PdlWait::Some), [""; 0]);
     assert_eq!(run(true, PdlWait::Every), ["E8 K1/K2"]);
     assert_eq!(run(false, PdlWait::Never), ["E8 K1/K2"]);
+}
+
+#[test]
+fn a_finding_reads_like_a_compiler_error() {
+    let (mut pool, _) = s1(false);
+    let places = [("K1", "step.py:11:5"), ("K2", "step.py:13:9"), ("K3", "step.py:15:5")];
+    for (name, place) in places {
+        let id = pool.find_node(name).unwrap();
+        pool.node_mut(id).location = place.parse().unwrap();
+    }
+    for (name, place) in [("A", "step.py:10:1"), ("B", "alloc.py:3")] {
+        let id = pool.find_buffer(name).unwrap();
+        pool.buffer_mut(id).location = place.parse().unwrap();
+    }
+    let mut sources = Sources::in_memory();
+    let lines = ["A = empty(256)", "    produce(A)", "with side:", "    O = consume(A)", "del A", "B = fill(256)"];
+    sources.insert("step.py", "\n".repeat(9) + &lines.join("\n") + "\n");
+    let placement = Placement::given(&pool);
+    let report = check(&pool, Some(&placement)).unwrap();
+    let text = render(&report, &pool, &placement, &mut sources, Style { colour: false });
+    expect_test::expect![[r#"
+        error[E2]: `K3` writes `B` on bytes of `A`, which `K2` may still read
+          --> step.py:13:9
+           |
+        10 | A = empty(256)
+           | - transient `A`, 1024 bytes at 0x0
+        ...
+        13 |     O = consume(A)
+           |         ^^^^^^^ on stream a: `K2` read `A` bytes 0..1024
+        14 | del A
+        15 | B = fill(256)
+           |     ^^^^ on stream m: `K3` write_all `B` bytes 0..1024
+           |
+          ::: alloc.py:3:1
+           |
+         3 | B
+           | - transient `B`, 1024 bytes at 0x0
+           |
+           = note: two buffers share bytes, nodes use them without an order, and one of them writes
+           = note: shared: 1024 bytes at 0x0..0x400
+           = note: the graph allows this order: K1 [m], K3 [m], K2 [a]
+           = note: harmful: `O` then ends up with another value
+        help: record an event on `a` after `K2`, and let `m` wait for it before `K3` (lengthens the critical path by 1 node)
+        help: give `B` bytes of its own (costs at most 1024 bytes)
+        help: keep `A` alive until `K3` is complete, so that `B` gets other bytes (costs at most 1024 bytes)
+
+        1 finding (1 harmful, 0 latent): 3 nodes in 1 graph, 3 buffers, 3 of them placed
+    "#]].assert_eq(&text);
 }

@@ -1,7 +1,6 @@
 //! E3 and E4 from declarations alone: uses outside a life, reads of what nothing wrote.
 
 use super::Context;
-use super::race::verb;
 use crate::finding::{Bytes, Code, Finding, Fix, Party, Price, Remedy};
 use crate::model::{Access, BufferId, Lifetime, NodeId, Site};
 use std::ops::Range;
@@ -39,7 +38,7 @@ fn foreign(cx: &Context, buffer: BufferId, node: NodeId, access: &Access) -> Fin
     let message = format!(
         "{} {} transient {} outside the graph it lives in",
         cx.name(node),
-        verb(access),
+        access.effect.verb(),
         cx.buffer_name(buffer)
     );
     let mut finding = finding(cx, Code::E3, message, node, access);
@@ -76,7 +75,7 @@ fn outside_markers(
         "{} is not known to be {what} {} {} it: nothing orders `{}` and `{}`",
         cx.buffer_name(buffer),
         cx.name(node),
-        verb(access),
+        access.effect.verb(),
         stream(marker),
         stream(node)
     );
@@ -118,7 +117,7 @@ fn undefined(cx: &Context, buffer: BufferId, site: Site) -> Option<Finding> {
     let message = format!(
         "{} {} {}, which nothing in the graph has written before",
         cx.name(reader),
-        verb(read),
+        read.effect.verb(),
         cx.buffer_name(buffer)
     );
     let mut finding = finding(cx, Code::E4, message, reader, read);

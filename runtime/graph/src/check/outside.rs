@@ -1,7 +1,7 @@
 //! E9 and E10: work beside the replay.
 
 use super::Context;
-use super::race::{Pair, verb};
+use super::race::Pair;
 use crate::finding::{Bytes, Code, Finding, Fix, Party, Price, Remedy};
 use crate::model::{Discipline, Lifetime, NodeId};
 
@@ -30,7 +30,7 @@ pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
             let message = format!(
                 "{} {} bytes of {} that are leased to someone outside the graph",
                 cx.name(node),
-                verb(access),
+                access.effect.verb(),
                 cx.buffer_name(id)
             );
             let mut finding = Finding::new(Code::E9, message);
@@ -85,10 +85,10 @@ pub(super) fn unordered(cx: &Context, pair: Pair, beside: NodeId) -> Finding {
     let message = format!(
         "{} {} {} outside the graph, in no order to {}, which {} it",
         cx.name(beside),
-        verb(outside_uses),
+        outside_uses.effect.verb(),
         cx.buffer_name(buffer),
         cx.name(inside),
-        verb(inside_uses)
+        inside_uses.effect.verb()
     );
     let mut finding = cx.pair_finding(code, pair);
     finding.message = message;

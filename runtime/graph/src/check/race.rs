@@ -3,7 +3,7 @@
 use super::conflict::{Conflict, on_one_buffer};
 use super::{Context, outside};
 use crate::finding::{Bytes, Code, Finding, Fix, Party, Price, Remedy};
-use crate::model::{Access, Basis, NodeId, Phase, Site};
+use crate::model::{Basis, NodeId, Phase, Site};
 
 pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
     for buffer in cx.pool.buffer_ids() {
@@ -48,15 +48,6 @@ impl<'c, 'a> Frontier<'c, 'a> {
             Some(pair) => pair.also.push((i, j)),
             None => self.pairs.push(Pair { conflict, also: Vec::new() }),
         }
-    }
-}
-
-/// `reads`, `writes`, ...
-pub(super) fn verb(access: &Access) -> &'static str {
-    match (access.effect.reads(), access.effect.writes()) {
-        (true, false) => "reads",
-        (true, true) => "reads and writes",
-        _ => "writes",
     }
 }
 
@@ -106,7 +97,7 @@ impl Context<'_> {
         finding.message = format!(
             "{} {} {buffer} before {} is complete: the edge between them is programmatic",
             self.name(second),
-            verb(access),
+            access.effect.verb(),
             self.name(first)
         );
         use crate::model::PdlWait;
@@ -147,7 +138,7 @@ fn race(cx: &Context, pair: Pair) -> Finding {
     finding.message = format!(
         "{} {} {} while {} may still {} it",
         cx.name(second),
-        verb(b),
+        b.effect.verb(),
         cx.buffer_name(b.buffer),
         cx.name(first),
         if a.effect.writes() { "write" } else { "read" },

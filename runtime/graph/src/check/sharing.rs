@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::conflict::{Ends, between_buffers, for_each_overlap, overlap};
-use super::race::{Frontier, Pair, verb};
+use super::race::{Frontier, Pair};
 use crate::finding::{Bytes, Code, Finding, Fix, Harm, Party, Price, Remedy};
 use crate::model::{Access, BufferId, Effect, GraphId, Lifetime, NodeId, Release};
 use std::collections::BTreeMap;
@@ -221,9 +221,9 @@ fn alias(cx: &Context, pair: Pair) -> Finding {
     if c.first == c.second {
         finding.message = format!(
             "{first} {} {} and {} {}, which lies on the same bytes",
-            verb(c.first_access),
+            c.first_access.effect.verb(),
             cx.buffer_name(a),
-            verb(c.second_access),
+            c.second_access.effect.verb(),
             cx.buffer_name(b)
         );
         finding.fixes.push(own);
@@ -231,7 +231,7 @@ fn alias(cx: &Context, pair: Pair) -> Finding {
     }
     finding.message = format!(
         "{second} {} {} on bytes of {}, which {first} may still {}",
-        verb(c.second_access),
+        c.second_access.effect.verb(),
         cx.buffer_name(b),
         cx.buffer_name(a),
         if c.first_access.effect.writes() { "write" } else { "read" },
@@ -290,7 +290,7 @@ fn overwritten(cx: &Context, kept: BufferId, taker: BufferId, shared: &Range<u64
                 format!(
                     "{} {} {} after {} has overwritten its bytes through {}",
                     cx.name(*reader),
-                    verb(read),
+                    read.effect.verb(),
                     cx.buffer_name(kept),
                     cx.name(*thief),
                     cx.buffer_name(taker)

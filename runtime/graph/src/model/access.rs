@@ -29,7 +29,17 @@ impl Effect {
         !matches!(self, Self::Read)
     }
 
-    /// The word that files and messages use.
+    /// What a node does, in a sentence.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "reads",
+            Self::WriteAll => "writes",
+            Self::WritePart => "writes part of",
+            Self::ReadWrite => "reads and writes",
+        }
+    }
+
+    /// The word that files use.
     pub fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
