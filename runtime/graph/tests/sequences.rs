@@ -229,10 +229,10 @@ fn a_finding_reads_like_a_compiler_error() {
            | - transient `A`, 1024 bytes at 0x0
         ...
         13 |     O = consume(A)
-           |         ^^^^^^^ on stream a: `K2` read `A` bytes 0..1024
+           |         ^^^^^^^ on stream a: `K2` reads `A`, bytes 0..1024
         14 | del A
         15 | B = fill(256)
-           |     ^^^^ on stream m: `K3` write_all `B` bytes 0..1024
+           |     ^^^^ on stream m: `K3` writes `B`, bytes 0..1024
            |
           ::: alloc.py:3:1
            |

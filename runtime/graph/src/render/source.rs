@@ -103,7 +103,8 @@ fn span_in(text: &str, place: &Location) -> Option<Range<usize>> {
     let line = line.trim_end();
     let indent = line.len() - line.trim_start().len();
     let column = (place.column as usize).checked_sub(1);
-    let from = column.and_then(|column| Some(line.char_indices().nth(column)?.0)).unwrap_or(indent);
+    let column = column.and_then(|column| Some(line.char_indices().nth(column)?.0));
+    let from = column.unwrap_or(indent);
     let rest = &line[from..];
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let length = match rest.strip_prefix('"') {
