@@ -1,9 +1,15 @@
 //! What a kernel's source uses: handles, and the operations that are not methods of one.
 
 pub use crate::handles::{
-    Arithmetic, Element, Float, Integer, Mask, Place, Read, ReadWrite, Rows, Scalar, Slice, Vector, WriteAll,
-    WritePart, bf16, e4m3, f16,
+    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring, RowSums, Rows,
+    Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
+pub use crate::ir::Swizzle::Xor16;
+pub use crate::ops::cp_async::{commit, wait_all_but};
+pub use crate::ops::mma::mma_abt;
+pub use crate::ops::reduce::below;
+pub use crate::ops::shared::shared;
+pub use crate::ops::tile::relu;
 
 /// The CTA (thread block) and its place in the grid.
 pub mod cta {

@@ -418,21 +418,20 @@ fn comptime_jumps_that_stay_inside_a_run_time_scope_are_fine() {
     check(
         leaves(true),
         expect![[r#"
-        kernel leaves(n: i32) warps 1 ctas_per_sm 1 {
-          %1_x: i32 = var @n
-          %2: i32 = const {type = i32, value = 0}
-          %3: i32 = const {type = i32, value = 1}
-          for %2, @n, %3 {unroll = "auto"} (%4_i: i32) {
-          }
-          %5: i32 = const {type = i32, value = 0}
-          %6: i32 = var.get %1_x
-          %7: i32 = add %6, %5
-          var.set %1_x, %7
-          %8: i32 = const {type = i32, value = 1}
-          %9: i32 = var.get %1_x
-          %10: i32 = add %9, %8
-          var.set %1_x, %10
-        }
-    "#]],
+            kernel leaves(n: i32) warps 1 ctas_per_sm 1 {
+              %1_x: i32 = var @n
+              %2: i32 = const {type = i32, value = 0}
+              %3: i32 = const {type = i32, value = 1}
+              for %2, @n, %3 {unroll = "auto"} (%4_i: i32) {
+              }
+              %5: i32 = const {type = i32, value = 0}
+              %6: i32 = var.get %1_x
+              var.set %1_x, %6
+              %7: i32 = const {type = i32, value = 1}
+              %8: i32 = var.get %1_x
+              %9: i32 = add %8, %7
+              var.set %1_x, %9
+            }
+        "#]],
     );
 }

@@ -102,3 +102,233 @@ fn the_store_kernel() {
         }
     "#]].assert_eq(&store().cuda(Target::Sm120a).expect("prints").source);
 }
+
+/// Paged logits in the shape of the real kernel, by builder calls.
+fn logits(heads: i32, stages: i32, pages_per_cta: i32, streamed: bool) -> Kernel {
+    let spec = KernelSpec { name: "logits", doc: "", warps: 4, ctas_per_sm: 2, loc: Loc::caller() };
+    trace(spec, || {
+        let q: Rows<bf16> = argument("q");
+        let k: Rows<bf16> = argument("k");
+        let weights: Rows<f32> = argument("weights");
+        let lens: Slice<i32> = argument("lens");
+        let table: Rows<i32> = argument("table");
+        let out: Rows<f32, WritePart> = argument("out");
+
+        let row = named("row", cta::y());
+        let first = named("first", cta::x() * pages_per_cta);
+        let keys = named("keys", warp::id() * 16);
+        let q_tile = named("q_tile", shared::<bf16>([heads, 128]).swizzle(Xor16));
+        let ring = named("ring", shared::<bf16>([16, 128]).stages(stages).per_warp().swizzle(Xor16));
+
+        pdl::launch_dependents();
+        pdl::wait();
+        let len = named("len", lens.at(row).load());
+        let pages = table.row(row).slice(first, pages_per_cta).until(len.div_ceil(64)).load_lanes();
+        named("pages", pages.len());
+        q_tile.copy_async(q.row(row));
+        commit();
+        let w = named("w", weights.row(row).load_cols(heads));
+        let fetch = |i: Scalar<i32>, stage: SharedTile<bf16>| {
+            let page = named("page", pages.get(i));
+            stage.copy_async(k.row(page).at(keys * 128));
+        };
+        for s in 0..stages {
+            when(pages.len().gt(s), || fetch(s.into(), ring.stage(s)));
+            commit();
+        }
+        wait_all_but(stages);
+        cta::sync();
+        let q = named("q_frag", q_tile.load_b());
+        for (i, stage) in ring.turns(pages.len()) {
+            named("i", i);
+            named("stage", stage);
+            wait_all_but(stages - 1);
+            warp::sync();
+            let dots = named("dots", if streamed { mma_abt(stage, q) } else { mma_abt(stage.load_a(), q) });
+            let score = named("score", (relu(dots) * w).sum_cols());
+            let key = named("key", (first + i) * 64 + keys);
+            out.row(row).at(key).store_rows(score, below(len - key));
+            warp::sync();
+            when((i + stages).lt(pages.len()), || fetch(i + stages, stage));
+            commit();
+        }
+    })
+    .expect("traces")
+}
+
+#[test]
+fn the_logits_kernel() {
+    expect![[r#"
+        typedef unsigned short bf16;
+
+        __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+        __device__ __forceinline__ void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+        __device__ __forceinline__ int load(const int* p) {
+          int v;
+          asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+          return v;
+        }
+
+        __device__ __forceinline__ void cp_async_16(unsigned to, const void* from) {
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
+        }
+
+        __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+        __device__ __forceinline__ void load_x2(float (&v)[2], const float* p) {
+          asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(p) : "memory");
+        }
+
+        template <int pending>
+        __device__ __forceinline__ void cp_async_wait() {
+          asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
+        }
+
+        __device__ __forceinline__ void ldmatrix_x4(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
+        }
+
+        __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+          asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+              : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        }
+
+        // Sums two rows over the 4 lanes that hold them: even lanes return the sum of row `a`, odd ones that of row `b`.
+        __device__ __forceinline__ float quad_sum(float a, float b, int lane) {
+          const bool odd = lane % 2;
+          const float sum = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+          return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+        }
+
+        extern "C" __global__ void __launch_bounds__(128, 2)
+        logits(const bf16* q,
+               long long q_stride,
+               const bf16* k,
+               long long k_stride,
+               const float* weights,
+               long long weights_stride,
+               const int* lens,
+               const int* table,
+               long long table_stride,
+               float* out,
+               long long out_stride) {
+          extern __shared__ __align__(128) unsigned char shared_memory[];
+          const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+          const int thread = threadIdx.x;
+          const int warp = threadIdx.x / 32;
+          const int lane = threadIdx.x % 32;
+          const int row = blockIdx.y;
+          const int first = (int)blockIdx.x * 16;
+          const int keys = warp * 16;
+          const unsigned q_tile = shared;  // bf16 [64][128], xor16
+          const unsigned ring = shared + 16384 + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
+          launch_dependents();
+          grid_dependency_wait();
+          const int len = load(lens + row);
+          const int pages = min(16, (len + 63) / 64 - first);
+          const int table_value = lane < pages ? load(table + (long long)row * table_stride + first + lane) : 0;
+          const bf16* from = q + (long long)row * q_stride;
+          #pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const int chunk = j * 128 + thread;
+            const int row_2 = chunk / 16;
+            cp_async_16(q_tile + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from + chunk * 8);
+          }
+          cp_async_commit();
+          const float* from_2 = weights + (long long)row * weights_stride;
+          float w[8][2];
+          #pragma unroll
+          for (int n = 0; n < 8; ++n) {
+            load_x2(w[n], from_2 + (n * 8 + lane % 4 * 2));
+          }
+          if (pages > 0) {
+            const int page = __shfl_sync(0xffffffffu, table_value, 0);
+            const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) {
+              const int chunk = j * 32 + lane;
+              const int row_2 = chunk / 16;
+              cp_async_16(ring + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from_3 + chunk * 8);
+            }
+          }
+          cp_async_commit();
+          if (pages > 1) {
+            const int page = __shfl_sync(0xffffffffu, table_value, 1);
+            const unsigned to = ring + 4096;
+            const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) {
+              const int chunk = j * 32 + lane;
+              const int row_2 = chunk / 16;
+              cp_async_16(to + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from_3 + chunk * 8);
+            }
+          }
+          cp_async_commit();
+          cp_async_wait<2>();
+          __syncthreads();
+          unsigned q_frag[8][8][2];
+          #pragma unroll
+          for (int n = 0; n < 8; ++n) {
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              const unsigned address = q_tile + (n * 8 + lane % 8) * 256 + ((j * 4 + lane / 8) ^ (lane % 8)) * 16;
+              ldmatrix_x4(q_frag[n][j * 2][0], q_frag[n][j * 2][1], q_frag[n][j * 2 + 1][0], q_frag[n][j * 2 + 1][1], address);
+            }
+          }
+          int stage_index = 0;
+          #pragma unroll 1
+          for (int i = 0; i < pages; ++i) {
+            const unsigned stage = ring + stage_index * 4096;
+            cp_async_wait<1>();
+            __syncwarp();
+            float dots[8][4] = {};
+            #pragma unroll
+            for (int k_2 = 0; k_2 < 8; ++k_2) {
+              unsigned fragment[4];
+              const unsigned address = stage + lane % 16 * 256 + ((k_2 * 2 + lane / 16) ^ (lane % 8)) * 16;
+              ldmatrix_x4(fragment[0], fragment[1], fragment[2], fragment[3], address);
+              #pragma unroll
+              for (int n = 0; n < 8; ++n) {
+                mma_bf16(dots[n], fragment, q_frag[n][k_2]);
+              }
+            }
+            float sums[4] = {};
+            #pragma unroll
+            for (int n = 0; n < 8; ++n) {
+              #pragma unroll
+              for (int e = 0; e < 4; ++e) {
+                sums[e] += fmaxf(dots[n][e], 0.0f) * w[n][e % 2];
+              }
+            }
+            const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+            const int key = (first + i) * 64 + keys;
+            float* to = out + (long long)row * out_stride + key;
+            const int row_2 = lane / 4 + lane % 2 * 8;
+            if (lane % 4 < 2 && row_2 < len - key) to[row_2] = score;
+            __syncwarp();
+            if (i + 2 < pages) {
+              const int page = __shfl_sync(0xffffffffu, table_value, i + 2);
+              const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
+              #pragma unroll
+              for (int j = 0; j < 8; ++j) {
+                const int chunk = j * 32 + lane;
+                const int row_3 = chunk / 16;
+                cp_async_16(stage + row_3 * 256 + ((chunk % 16) ^ (row_3 % 8)) * 16, from_3 + chunk * 8);
+              }
+            }
+            cp_async_commit();
+            const int next_stage = stage_index + 1;
+            stage_index = next_stage == 2 ? 0 : next_stage;
+          }
+        }
+    "#]].assert_eq(&logits(64, 2, 16, true).cuda(Target::Sm120a).expect("prints").source);
+    if let Ok(dir) = std::env::var("DUMP") {
+        for (name, kernel) in [("streamed", logits(64, 2, 16, true)), ("loaded", logits(64, 2, 16, false)), ("streamed5", logits(64, 5, 16, true))] {
+            std::fs::write(format!("{dir}/{name}.cu"), kernel.cuda(Target::Sm120a).expect("prints").source).unwrap();
+        }
+    }
+}

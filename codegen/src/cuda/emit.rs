@@ -3,7 +3,7 @@
 use super::expr::Expr;
 use super::helper::Helper;
 use super::printer::{Printer, axes};
-use crate::ir::{Inst, Kernel, Param, Type, ValueId};
+use crate::ir::{Inst, Kernel, Param, SharedTile, Type, ValueId};
 
 /// How an op is printed.
 pub enum Emit {
@@ -64,11 +64,13 @@ impl<'k> Cx<'_, 'k> {
         if expr.is_atom() {
             return expr;
         }
-        let ty = self.operand_type(i);
-        self.name(hint, &scalar_text(ty), &expr)
+        let declared = self.printer.constant("const", self.inst.operands[i]);
+        let name = self.printer.names.take(hint);
+        self.line(&format!("{declared} {name} = {expr};"));
+        Expr::primary(name)
     }
 
-    /// A statement that names `expr`.
+    /// A statement that names `expr`, of C++ type `ty`.
     pub fn name(&mut self, hint: &str, ty: &str, expr: &Expr) -> Expr {
         let name = self.printer.names.take(hint);
         self.line(&format!("const {ty} {name} = {expr};"));
@@ -170,6 +172,14 @@ impl<'k> Cx<'_, 'k> {
         self.printer.element(id, &[])
     }
 
+    /// The shared-memory tile that operand `i` names.
+    pub fn tile(&self, i: usize) -> &'k SharedTile {
+        let Type::Shared { tile, .. } = self.operand_type(i) else {
+            unreachable!("the signature asks for a tile");
+        };
+        &self.kernel().tiles[tile.index()]
+    }
+
     /// The parameter that a global pointer points into.
     pub fn pointee(&self, pointer: ValueId) -> Option<&'k Param> {
         self.printer.pointee(pointer)
@@ -196,13 +206,6 @@ impl<'k> Cx<'_, 'k> {
     pub fn warp(&mut self) -> Expr {
         self.printer.uses_warp = true;
         Expr::primary("warp")
-    }
-
-    /// The lane's group: the row of a fragment that it holds.
-    pub fn quad(&mut self) -> Expr {
-        self.printer.uses_quad = true;
-        self.lane();
-        Expr::primary("group")
     }
 
     /// The nested blocks of a control-flow instruction.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Emit;
 use crate::ir::{Block, Inst, Kernel, Origin, ValueId};
-use crate::ops::{arith, control};
+use crate::ops::{arith, control, index};
 
 /// How each value is printed, and what defines it.
 pub struct Plan<'k> {
@@ -67,8 +67,9 @@ impl<'k> Plan<'k> {
                     && removable(inst)
                     && kernel.value(result).origin == Origin::Result
                     && kernel.value(result).name.is_none();
-                let constant = std::ptr::eq(inst.op, &arith::CONST);
-                if wanted && constant {
+                // Literals and names of indices are as short as any name for them.
+                let atom = std::ptr::eq(inst.op, &arith::CONST) || std::ptr::eq(inst.op, &index::INDEX);
+                if wanted && atom {
                     inlined[result.index()] = true;
                 } else if wanted && uses[result.index()] == 1 {
                     let (block, at, end) = user[&result];

@@ -22,13 +22,12 @@ pub struct Printer<'k> {
     helpers: Vec<&'static Helper>,
     pub uses_lane: bool,
     pub uses_warp: bool,
-    pub uses_quad: bool,
     pub uses_thread: bool,
 }
 
 /// The source and, for each line, where the author wrote it.
 pub fn print(kernel: &Kernel) -> (String, Vec<Option<Loc>>) {
-    let reserved = ["thread", "lane", "warp", "group", "shared", "shared_memory"].map(str::to_owned);
+    let reserved = ["thread", "lane", "warp", "shared", "shared_memory"].map(str::to_owned);
     let mut printer = Printer {
         kernel,
         out: Writer::default(),
@@ -38,7 +37,6 @@ pub fn print(kernel: &Kernel) -> (String, Vec<Option<Loc>>) {
         helpers: Vec::new(),
         uses_lane: false,
         uses_warp: false,
-        uses_quad: false,
         uses_thread: false,
     };
     let params = printer.params();
@@ -130,9 +128,6 @@ impl<'k> Printer<'k> {
         if self.uses_lane {
             out.line("const int lane = threadIdx.x % 32;", None);
         }
-        if self.uses_quad {
-            out.line("const int group = lane / 4;", None);
-        }
         out.outdent();
         out.append(self.out);
         out.line("}", None);
@@ -144,7 +139,7 @@ impl<'k> Printer<'k> {
         self.kernel.params.iter().any(|p| match p.kind {
             ParamKind::Pointer { dtype: d, .. } | ParamKind::Scalar(d) => d == dtype,
         }) || self.kernel.values.iter().any(|v| v.ty.dtype() == Some(dtype))
-            || self.helpers.iter().any(|h| h.text.contains(name))
+            || self.helpers.iter().any(|h| h.text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name))
     }
 
     pub fn require(&mut self, helper: &'static Helper) {
@@ -198,18 +193,24 @@ impl<'k> Printer<'k> {
             // The declared type converts already.
             let text = expr.to_string();
             let text = if std::ptr::eq(inst.op, &index::INDEX) { text.trim_start_matches("(int)") } else { &text };
-            let written = self
-                .pointee(result)
-                .is_some_and(|param| matches!(param.kind, ParamKind::Pointer { access, .. } if access.writes()));
-            let written = matches!(ty, Type::Global(_)) && written;
-            let constant = if written { "" } else { constant };
-            let text = format!("{constant} {} {name} = {text};", scalar_text(ty));
-            self.out.line(text.trim_start(), Some(inst.loc));
+            let text = format!("{} {name} = {text};", self.constant(constant, result));
+            self.out.line(&text, Some(inst.loc));
             return;
         }
         let name = self.declare(result, hint(ty));
         self.array(&name, ty, inst.loc);
         self.fill(&name, &axes, inst.loc, &mut |printer, index| printer.compute(inst, index));
+    }
+
+    /// How a constant that holds `id`, of one element, is declared: `const int`. A pointer into memory that the kernel
+    /// writes points to what is not `const`.
+    pub fn constant(&self, qualifier: &str, id: ValueId) -> String {
+        let ty = self.kernel.ty(id);
+        let written = matches!(ty, Type::Global(_))
+            && self.pointee(id).is_none_or(
+                |param| matches!(param.kind, ParamKind::Pointer { access, .. } if access.writes()),
+            );
+        if written { scalar_text(ty) } else { format!("{qualifier} {}", scalar_text(ty)) }
     }
 
     /// The parameter that a global pointer points into.

@@ -5,13 +5,19 @@
 mod access;
 mod element;
 mod global;
+mod lanes;
+mod register;
 mod scalar;
+mod shared;
 mod vector;
 
 pub use access::{AccessMode, Read, ReadWrite, Readable, Writable, WriteAll, WritePart};
 pub use element::{Arithmetic, Element, Float, Integer, bf16, e4m3, f16};
 pub use global::{Argument, Place, Rows, Slice};
+pub use lanes::{Lanes, Span};
+pub use register::{Acc, Cols, MmaA, MmaB, RowSums};
 pub use scalar::{Mask, Scalar};
+pub use shared::{Ring, SharedTile};
 pub use vector::Vector;
 
 use crate::ir::ValueId;

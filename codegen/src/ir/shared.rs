@@ -47,12 +47,12 @@ pub struct SharedTile {
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Rows and columns of one stage.
+    /// Rows of one stage.
     pub rows: u32,
     /// Columns.
     pub cols: u32,
-    /// Number of stages (1 for a plain tile): copies that follow one another in memory.
-    pub stages: u32,
+    /// Number of stages of a ring, which follow one another in memory; none for a plain tile.
+    pub stages: Option<u32>,
     /// Number of copies, one a warp; 1 for a tile that the CTA shares.
     pub copies: u32,
     /// Permutation of the elements.
@@ -74,9 +74,17 @@ impl SharedTile {
         self.rows * self.row_bytes()
     }
 
+    /// Number of stages, 1 for a plain tile.
+    pub const fn stages_or_one(&self) -> u32 {
+        match self.stages {
+            Some(stages) => stages,
+            None => 1,
+        }
+    }
+
     /// Bytes of a warp's copy, all stages.
     pub const fn copy_bytes(&self) -> u32 {
-        self.stages * self.stage_bytes()
+        self.stages_or_one() * self.stage_bytes()
     }
 
     /// Bytes in all.

@@ -332,7 +332,56 @@ fn unary<T>(op: &'static OpDef, a: Scalar<T>) -> Scalar<T> {
 
 #[track_caller]
 fn binary<T>(op: &'static OpDef, a: Scalar<T>, b: Scalar<T>) -> Scalar<T> {
-    Scalar::from_id(emit(op, &[a.id(), b.id()], Attrs::none()))
+    let loc = Loc::caller();
+    Scalar::from_id(with(|builder| {
+        let (ty, x, y) = (builder.ty(a.id()), builder.literal(a.id()), builder.literal(b.id()));
+        let Type::Scalar(dtype @ (Dtype::I32 | Dtype::U32 | Dtype::I64)) = ty else {
+            return builder.emit(op, &[a.id(), b.id()], Attrs::none(), loc);
+        };
+        match (folded(op, x, y), identity(op, x, y)) {
+            (Some(value), _) if fits(dtype, value) => builder.constant(dtype, value.into(), loc),
+            (_, Some(Side::Left)) => builder.read(a.id(), loc),
+            (_, Some(Side::Right)) => builder.read(b.id(), loc),
+            _ => builder.emit(op, &[a.id(), b.id()], Attrs::none(), loc),
+        }
+    }))
+}
+
+/// The value of an operation on two literals, where it is worth knowing.
+fn folded(op: &'static OpDef, x: Option<i64>, y: Option<i64>) -> Option<i64> {
+    let (x, y) = (x?, y?);
+    match op.name {
+        "add" => x.checked_add(y),
+        "sub" => x.checked_sub(y),
+        "mul" => x.checked_mul(y),
+        "div" => x.checked_div(y),
+        "rem" => x.checked_rem(y),
+        "min" => Some(x.min(y)),
+        "max" => Some(x.max(y)),
+        _ => None,
+    }
+}
+
+fn fits(dtype: Dtype, value: i64) -> bool {
+    match dtype {
+        Dtype::I32 => i32::try_from(value).is_ok(),
+        Dtype::U32 => u32::try_from(value).is_ok(),
+        _ => true,
+    }
+}
+
+enum Side {
+    Left,
+    Right,
+}
+
+/// Which operand an operation with a neutral literal leaves as it is.
+fn identity(op: &'static OpDef, x: Option<i64>, y: Option<i64>) -> Option<Side> {
+    match (op.name, x, y) {
+        ("add" | "sub", _, Some(0)) | ("mul" | "div", _, Some(1)) => Some(Side::Left),
+        ("add", Some(0), _) | ("mul", Some(1), _) => Some(Side::Right),
+        _ => None,
+    }
 }
 
 macro_rules! operators {

@@ -89,8 +89,8 @@ fn vector(dtype: Dtype, len: i64) -> Result<Type, String> {
 }
 
 macro_rules! helpers {
-    ($($name:ident $function:literal $text:literal;)*) => {$(
-        static $name: Helper = Helper { name: $function, text: $text };
+    ($($visible:vis $name:ident $function:literal $text:literal;)*) => {$(
+        $visible static $name: Helper = Helper { name: $function, text: $text };
     )*};
 }
 
@@ -155,7 +155,7 @@ __device__ __forceinline__ void load_x4(int (&v)[4], const void* p) {
   asm volatile(\"ld.global.v4.s32 {%0, %1, %2, %3}, [%4];\"
                : \"=r\"(v[0]), \"=r\"(v[1]), \"=r\"(v[2]), \"=r\"(v[3]) : \"l\"(p) : \"memory\");
 }";
-    LOAD_X2_F32 "load_x2" "\
+    pub(super) LOAD_X2_F32 "load_x2" "\
 __device__ __forceinline__ void load_x2(float (&v)[2], const float* p) {
   asm volatile(\"ld.global.v2.f32 {%0, %1}, [%2];\" : \"=f\"(v[0]), \"=f\"(v[1]) : \"l\"(p) : \"memory\");
 }";
@@ -286,7 +286,7 @@ fn print_store(cx: &mut Cx<'_, '_>) {
 }
 
 /// A place as the target of an assignment: `p[i]` or `*p`.
-pub(super) fn target(cx: &mut Cx<'_, '_>, place: ValueId) -> Expr {
+fn target(cx: &mut Cx<'_, '_>, place: ValueId) -> Expr {
     let mut base = place;
     let mut offsets = Vec::new();
     while let Some(inst) = cx.inlined_value(base)

@@ -4,12 +4,19 @@
 pub mod arith;
 pub mod barrier;
 pub mod control;
+pub mod cp_async;
 pub mod global;
 pub mod index;
+pub mod ldmatrix;
+pub mod mma;
 pub mod pdl;
+pub mod reduce;
+pub mod shared;
+pub mod shuffle;
+pub mod tile;
 
 use crate::cuda::Emit;
-use crate::ir::{Attrs, Type};
+use crate::ir::{Attrs, SharedTile, Type};
 
 /// The definition of an operation.
 pub struct OpDef {
@@ -55,6 +62,12 @@ pub enum Effect {
     Write(Space),
     /// Waits for other lanes, and orders memory with theirs.
     Barrier(Scope),
+    /// Starts copies that complete later.
+    AsyncCopy,
+    /// Waits for copies started before.
+    AsyncWait,
+    /// Exchanges values with other lanes of the warp, all of which take part.
+    Exchange,
     /// Waits for, or releases, another kernel.
     GridDependency,
 }
@@ -87,6 +100,10 @@ pub struct Signature<'a> {
     pub attrs: &'a Attrs,
     /// Number of nested blocks.
     pub blocks: usize,
+    /// The kernel's shared-memory tiles.
+    pub tiles: &'a [SharedTile],
+    /// Warps a CTA.
+    pub warps: u32,
 }
 
 impl Signature<'_> {
@@ -95,6 +112,22 @@ impl Signature<'_> {
         match self.operands.len() {
             n if n == expected => Ok(()),
             n => Err(format!("expected {expected} operands, found {n}")),
+        }
+    }
+}
+
+impl Signature<'_> {
+    /// The tile that an operand names, one stage of it.
+    pub fn tile(&self, operand: usize) -> Result<&SharedTile, String> {
+        match self.operands.get(operand) {
+            Some(Type::Shared { tile, staged: false }) => {
+                self.tiles.get(tile.index()).ok_or_else(|| format!("there is no tile {}", tile.index()))
+            }
+            Some(Type::Shared { staged: true, .. }) => {
+                Err("choose a stage of the ring first: `ring.stage(index)`".to_owned())
+            }
+            Some(other) => Err(format!("expected a tile in shared memory, found {other}")),
+            None => Err("an operand is missing".to_owned()),
         }
     }
 }

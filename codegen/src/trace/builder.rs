@@ -1,8 +1,12 @@
+use std::collections::HashMap;
+
 use super::{KernelSpec, TraceError, TraceErrors};
 use crate::dtype::Dtype;
-use crate::ir::{Access, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, Type, Value, ValueId};
+use crate::ir::{
+    Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, Type, Value, ValueId,
+};
 use crate::loc::Loc;
-use crate::ops::{Effect, OpDef, Signature, arith, control};
+use crate::ops::{Effect, OpDef, Signature, arith, control, shared};
 
 /// Whether the CUDA compiler is told to unroll a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -25,6 +29,8 @@ pub struct Builder {
     opened: u32,
     /// For each value, the frame that defines it.
     homes: Vec<u32>,
+    /// Integers known while tracing.
+    literals: HashMap<ValueId, i64>,
     errors: Vec<TraceError>,
 }
 
@@ -58,7 +64,14 @@ impl Builder {
             body: Block::default(),
             loc: spec.loc,
         };
-        let mut builder = Builder { kernel, frames: vec![body], opened: 0, homes: Vec::new(), errors: Vec::new() };
+        let mut builder = Builder {
+            kernel,
+            frames: vec![body],
+            opened: 0,
+            homes: Vec::new(),
+            literals: HashMap::new(),
+            errors: Vec::new(),
+        };
         if !(1..=32).contains(&spec.warps) {
             builder.error(spec.loc, format!("a CTA has 1 to 32 warps, not {}", spec.warps), None);
         }
@@ -77,7 +90,28 @@ impl Builder {
             return Err(TraceErrors { kernel: self.kernel.name, errors: self.errors });
         }
         self.kernel.body = self.frames.remove(0).block;
+        self.lay_out_shared_memory();
         Ok(self.kernel)
+    }
+
+    /// Names the tiles after their `let`s and places them one after the other, each at a multiple of 128 bytes.
+    fn lay_out_shared_memory(&mut self) {
+        for value in &self.kernel.values {
+            if let (Type::Shared { tile, .. }, Some(name)) = (value.ty, &value.name) {
+                let tile = &mut self.kernel.tiles[tile.index()];
+                if tile.name.is_empty() {
+                    tile.name.clone_from(name);
+                }
+            }
+        }
+        let mut offset = 0;
+        for (index, tile) in self.kernel.tiles.iter_mut().enumerate() {
+            if tile.name.is_empty() {
+                tile.name = format!("tile{index}");
+            }
+            tile.offset = offset;
+            offset = (offset + tile.bytes()).next_multiple_of(128);
+        }
     }
 
     // Parameters
@@ -114,6 +148,47 @@ impl Builder {
         self.kernel.params.len() - 1
     }
 
+    // Shared memory
+
+    /// Declares a plain tile that the CTA shares, `rows x cols`.
+    pub fn shared_tile(&mut self, dtype: Dtype, rows: i32, cols: i32, loc: Loc) -> ValueId {
+        let (Some(rows), Some(cols)) = (positive(rows), positive(cols)) else {
+            self.error(loc, format!("a tile has at least one row and one column, not {rows} x {cols}"), None);
+            return self.value(Type::Error, Origin::Result, loc);
+        };
+        let index = self.kernel.tiles.len() as u16;
+        self.kernel.tiles.push(SharedTile {
+            name: String::new(),
+            dtype,
+            rows,
+            cols,
+            stages: None,
+            copies: 1,
+            swizzle: Swizzle::None,
+            offset: 0,
+            loc,
+        });
+        self.emit(&shared::TILE, &[], Attrs::none().with("tile", u32::from(index)), loc)
+    }
+
+    /// Changes the tile that `id` declares, which nothing uses yet.
+    pub fn alter_tile(&mut self, id: ValueId, change: impl FnOnce(&mut SharedTile)) {
+        if let Type::Shared { tile, .. } = self.ty(id) {
+            let record = &mut self.kernel.tiles[tile.index()];
+            change(record);
+            let staged = record.stages.is_some();
+            self.kernel.values[id.index()].ty = Type::Shared { tile, staged };
+        }
+    }
+
+    /// The tile that `id` names.
+    pub fn tile(&self, id: ValueId) -> Option<&SharedTile> {
+        match self.ty(id) {
+            Type::Shared { tile, .. } => self.kernel.tiles.get(tile.index()),
+            _ => None,
+        }
+    }
+
     // Instructions
 
     /// Records an instruction that has one result, and returns it.
@@ -131,8 +206,18 @@ impl Builder {
     }
 
     /// A constant.
-    pub fn constant(&mut self, dtype: Dtype, value: crate::ir::Attr, loc: Loc) -> ValueId {
-        self.emit(&arith::CONST, &[], Attrs::none().with("type", dtype).with("value", value), loc)
+    pub fn constant(&mut self, dtype: Dtype, value: Attr, loc: Loc) -> ValueId {
+        let literal = value.clone();
+        let id = self.emit(&arith::CONST, &[], Attrs::none().with("type", dtype).with("value", value), loc);
+        if let Attr::Int(literal) = literal {
+            self.literals.insert(id, literal);
+        }
+        id
+    }
+
+    /// The integer that `id` is known to be while tracing.
+    pub fn literal(&self, id: ValueId) -> Option<i64> {
+        self.literals.get(&id).copied()
     }
 
     fn record(
@@ -153,7 +238,13 @@ impl Builder {
         if types.contains(&Type::Error) {
             return vec![self.value(Type::Error, Origin::Result, loc)];
         }
-        let signature = Signature { operands: &types, attrs: &attrs, blocks: blocks.len() };
+        let signature = Signature {
+            operands: &types,
+            attrs: &attrs,
+            blocks: blocks.len(),
+            tiles: &self.kernel.tiles,
+            warps: self.kernel.warps,
+        };
         match (op.signature)(&signature) {
             Ok(types) => {
                 let results: Vec<_> = types.iter().map(|&ty| self.value(ty, Origin::Result, loc)).collect();
@@ -204,6 +295,11 @@ impl Builder {
     /// The type of `id`.
     pub fn ty(&self, id: ValueId) -> Type {
         self.kernel.ty(id)
+    }
+
+    /// Warps a CTA.
+    pub fn warps(&self) -> u32 {
+        self.kernel.warps
     }
 
     /// How `id` came to be.
@@ -394,4 +490,8 @@ impl Frame {
             FrameKind::Then { loc, .. } | FrameKind::Else { loc, .. } | FrameKind::For { loc, .. } => loc,
         }
     }
+}
+
+fn positive(n: i32) -> Option<u32> {
+    u32::try_from(n).ok().filter(|&n| n > 0)
 }

@@ -1,0 +1,159 @@
+//! Sums over the columns of an accumulator, one a row, and storing them.
+
+use super::{Effect, OpDef, Space};
+use crate::cuda::{Cx, Emit, Expr, Helper, prec};
+use crate::dtype::Dtype;
+use crate::handles::{Acc, AccessMode, Handle, Place, RowSums, Scalar, Writable};
+use crate::ir::{Attrs, Type};
+use crate::trace::{emit, emit_stmt};
+
+/// The sum of each row.
+pub static SUM_COLS: OpDef = OpDef {
+    name: "reduce.sum_cols",
+    doc: "The sum over the columns of each row of an accumulator, scattered over the 4 lanes that hold the row.",
+    signature: |s| {
+        s.count(1)?;
+        match s.operands[0] {
+            Type::Acc { rows, .. } if rows == 16 || rows.is_multiple_of(32) => Ok(vec![Type::RowSums { rows }]),
+            Type::Acc { rows, .. } => Err(format!("sums are of 16 rows or a multiple of 32, not of {rows}")),
+            other => Err(format!("columns of an accumulator are summed, not of {other}")),
+        }
+    },
+    min_capability: 70,
+    effects: &[Effect::Exchange],
+    emit: Emit::Stmt(print_sum_cols),
+};
+
+static QUAD_SUM: Helper = Helper {
+    name: "quad_sum",
+    text: "\
+// Sums two rows over the 4 lanes that hold them: even lanes return the sum of row `a`, odd ones that of row `b`.
+__device__ __forceinline__ float quad_sum(float a, float b, int lane) {
+  const bool odd = lane % 2;
+  const float sum = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+  return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}",
+};
+
+static QUAD_SUM_4: Helper = Helper {
+    name: "quad_sum",
+    text: "\
+// Sums four rows over the 4 lanes that hold them: lane t of the four returns the sum of row t.
+__device__ __forceinline__ float quad_sum(float a, float b, float c, float d, int lane) {
+  const bool odd = lane % 2, upper = lane % 4 / 2;
+  const float low = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+  const float high = (odd ? d : c) + __shfl_xor_sync(0xffffffffu, odd ? c : d, 1);
+  return (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, 2);
+}",
+};
+
+fn print_sum_cols(cx: &mut Cx<'_, '_>) {
+    let Type::Acc { rows, cols } = cx.operand_type(0) else { return };
+    let blocks = rows / 16;
+    let lane = cx.lane();
+    let sums = Expr::primary(cx.local("sums"));
+    let dims = if blocks > 1 { format!("[{blocks}]") } else { String::new() };
+    cx.line(&format!("float {sums}{dims}[4] = {{}};"));
+    cx.unrolled("m", blocks, |cx, m| {
+        cx.unrolled("n", cols / 8, |cx, n| {
+            cx.unrolled("e", 4, |cx, e| {
+                let index = if blocks > 1 { vec![m.clone(), n.clone(), e.clone()] } else { vec![n.clone(), e.clone()] };
+                let term = cx.operand_at(0, &index);
+                let sums = if blocks > 1 { sums.subscript(m) } else { sums.clone() };
+                cx.line(&format!("{} += {term};", sums.subscript(e)));
+            });
+        });
+    });
+    let number = |n: u32| Expr::primary(n.to_string());
+    // The two rows that a lane holds of a 16-row block.
+    let halves = |block: &Expr| {
+        let at = |e: u32| block.subscript(&number(e));
+        [0, 2].map(|e| Expr::binary(prec::SUM, "+", &at(e), &at(e + 1)))
+    };
+    if blocks == 1 {
+        cx.require(&QUAD_SUM);
+        let [a, b] = halves(&sums);
+        let name = cx.result(0, "row_sum");
+        return cx.line(&format!("const float {name} = {};", Expr::call("quad_sum", &[&a, &b, &lane])));
+    }
+    cx.require(&QUAD_SUM_4);
+    let quad = |first: &Expr, second: &Expr| {
+        let ([a, b], [c, d]) = (halves(&sums.subscript(first)), halves(&sums.subscript(second)));
+        Expr::call("quad_sum", &[&a, &b, &c, &d, &lane])
+    };
+    let name = cx.result(0, "row_sum");
+    if blocks == 2 {
+        return cx.line(&format!("const float {name} = {};", quad(&number(0), &number(1))));
+    }
+    cx.line(&format!("float {name}[{}];", blocks / 2));
+    cx.unrolled("m", blocks / 2, |cx, m| {
+        let first = Expr::binary(prec::PRODUCT, "*", &number(2), m);
+        let second = Expr::binary(prec::SUM, "+", &first, &number(1));
+        cx.line(&format!("{name}[{m}] = {};", quad(&first, &second)));
+    });
+}
+
+/// Stores a value a row.
+pub static STORE_ROWS: OpDef = OpDef {
+    name: "reduce.store_rows",
+    doc: "Stores the value of row r at `place + r`, for the rows below `limit`.",
+    signature: |s| {
+        s.count(3)?;
+        match *s.operands {
+            [Type::Global(Dtype::F32), Type::RowSums { .. }, Type::Scalar(Dtype::I32)] => Ok(vec![]),
+            [place, sums, limit] => {
+                Err(format!("row sums are stored to f32 below an i32, not {sums} to {place} below {limit}"))
+            }
+            _ => unreachable!("counted above"),
+        }
+    },
+    min_capability: 0,
+    effects: &[Effect::Write(Space::Global)],
+    emit: Emit::Stmt(print_store_rows),
+};
+
+fn print_store_rows(cx: &mut Cx<'_, '_>) {
+    let Type::RowSums { rows } = cx.operand_type(1) else { return };
+    let lane = cx.lane();
+    let limit = cx.operand(2);
+    let limit = limit.at_least(prec::RELATION + 1);
+    let place = cx.operand_named(0, "to");
+    if rows == 16 {
+        let row = cx.name("row", "int", &Expr::primary(format!("{lane} / 4 + {lane} % 2 * 8")));
+        let sum = cx.operand_at(1, &[]);
+        return cx.line(&format!("if ({lane} % 4 < 2 && {row} < {limit}) {place}[{row}] = {sum};"));
+    }
+    cx.unrolled("m", rows / 32, |cx, m| {
+        let within = format!("{lane} % 4 / 2 * 16 + {lane} % 2 * 8 + {lane} / 4");
+        let row = if rows == 32 { within } else { format!("{m} * 32 + {within}") };
+        let row = cx.name("row", "int", &Expr::primary(row));
+        let sum = if rows == 32 { cx.operand_at(1, &[]) } else { cx.operand_at(1, std::slice::from_ref(m)) };
+        cx.line(&format!("if ({row} < {limit}) {place}[{row}] = {sum};"));
+    });
+}
+
+impl Acc {
+    /// The sum over the columns of each row. The order of the additions is fixed.
+    #[track_caller]
+    pub fn sum_cols(self) -> RowSums {
+        RowSums::from_id(emit(&SUM_COLS, &[self.id()], Attrs::none()))
+    }
+}
+
+/// The rows below a limit: those of a tile that hold something.
+#[derive(Clone, Copy, Debug)]
+pub struct Below(Scalar<i32>);
+
+/// The rows (or columns) below `limit`; none if it is negative.
+#[track_caller]
+pub fn below(limit: impl Into<Scalar<i32>>) -> Below {
+    Below(limit.into())
+}
+
+impl<A: AccessMode + Writable> Place<f32, A> {
+    /// Stores the value of row r at the element r further, for the rows of `which`.
+    #[track_caller]
+    pub fn store_rows(self, sums: RowSums, which: Below) {
+        emit_stmt(&STORE_ROWS, &[self.id(), sums.id(), which.0.id()], Attrs::none());
+    }
+}

@@ -1,0 +1,221 @@
+//! Shared memory: tiles, rings of tiles, and where their elements lie.
+
+use super::OpDef;
+use crate::cuda::{Cx, Emit, Expr, prec};
+use crate::dtype::Dtype;
+use crate::handles::{Element, Handle, Ring, Scalar, SharedTile};
+use crate::ir::{self, Attrs, Swizzle, Type, ValueId};
+use crate::loc::Loc;
+use crate::trace::{self, Unroll, emit};
+
+/// A tile in shared memory.
+pub static TILE: OpDef = OpDef {
+    name: "shared.tile",
+    doc: "The shared-memory tile numbered `tile`: this warp's copy, if each warp has one.",
+    signature: |s| {
+        s.count(0)?;
+        let index = s.attrs.int("tile");
+        let tile = usize::try_from(index).ok().and_then(|i| s.tiles.get(i));
+        let tile = tile.ok_or_else(|| format!("there is no tile {index}"))?;
+        Ok(vec![Type::Shared { tile: ir::TileId(index as u16), staged: tile.stages.is_some() }])
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Stmt(print_tile),
+};
+
+/// One stage of a ring.
+pub static STAGE: OpDef = OpDef {
+    name: "shared.stage",
+    doc: "The stage of a ring that has this index, 0 up to the number of stages.",
+    signature: |s| {
+        s.count(2)?;
+        match *s.operands {
+            [Type::Shared { tile, staged: true }, Type::Scalar(Dtype::I32)] => {
+                Ok(vec![Type::Shared { tile, staged: false }])
+            }
+            [ring, index] => Err(format!("a ring and an i32, not {ring} and {index}")),
+            _ => unreachable!("counted above"),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Expr(|cx| {
+        let bytes = Expr::primary(cx.tile(0).stage_bytes().to_string());
+        let (ring, index) = (cx.operand(0), cx.operand(1));
+        match index.to_string().parse::<u32>() {
+            Ok(0) => ring,
+            Ok(index) => plus(&ring, &Expr::primary((index * cx.tile(0).stage_bytes()).to_string())),
+            Err(_) => plus(&ring, &Expr::binary(prec::PRODUCT, "*", &index, &bytes)),
+        }
+    }),
+};
+
+fn print_tile(cx: &mut Cx<'_, '_>) {
+    let Type::Shared { tile, .. } = cx.result_type(0) else { return };
+    let tile = &cx.kernel().tiles[tile.index()];
+    let stages = tile.stages.map_or_else(String::new, |n| format!("[{n} stages]"));
+    let of = if tile.copies > 1 { " of each warp" } else { "" };
+    let swizzle = match tile.swizzle {
+        Swizzle::None => String::new(),
+        swizzle => format!(", {swizzle}"),
+    };
+    let comment = format!("// {} {stages}[{}][{}]{of}{swizzle}", tile.dtype, tile.rows, tile.cols);
+    let name = cx.result(0, &tile.name);
+    let mut address = Expr::primary("shared");
+    if tile.offset > 0 {
+        address = plus(&address, &Expr::primary(tile.offset.to_string()));
+    }
+    if tile.copies > 1 {
+        let bytes = Expr::primary(tile.copy_bytes().to_string());
+        address = plus(&address, &Expr::binary(prec::PRODUCT, "*", &cx.warp(), &bytes));
+    }
+    cx.line(&format!("const unsigned {name} = {address};  {comment}"));
+}
+
+fn plus(a: &Expr, b: &Expr) -> Expr {
+    Expr::binary(prec::SUM, "+", a, b)
+}
+
+/// The address of 16-byte chunk `chunk` of row `row` of a tile at address `base`. `phase` is `row % 8`, as short as the
+/// caller can write it.
+pub(super) fn chunk_address(base: &Expr, tile: &ir::SharedTile, row: &Expr, phase: &Expr, chunk: &Expr) -> Expr {
+    let times = |e: &Expr, n: u32| Expr::binary(prec::PRODUCT, "*", e, &Expr::primary(n.to_string()));
+    let chunk = match tile.swizzle {
+        Swizzle::None => chunk.clone(),
+        Swizzle::Xor16 => Expr::binary(prec::XOR, "^", chunk, phase),
+    };
+    plus(&plus(base, &times(row, tile.row_bytes())), &times(&chunk, 16))
+}
+
+/// Declares a tile of `[rows, cols]` elements in shared memory, row-major, one for the CTA.
+#[track_caller]
+pub fn shared<T: Element>([rows, cols]: [i32; 2]) -> SharedTile<T> {
+    let loc = Loc::caller();
+    SharedTile::from_id(trace::with(|b| b.shared_tile(T::DTYPE, rows, cols, loc)))
+}
+
+#[track_caller]
+fn swizzled(id: ValueId, swizzle: Swizzle) {
+    let loc = Loc::caller();
+    trace::with(|b| {
+        if let Some(tile) = b.tile(id)
+            && swizzle == Swizzle::Xor16
+            && !tile.row_bytes().is_multiple_of(128)
+        {
+            let message = format!(
+                "`Xor16` permutes chunks of 16 bytes by 8: rows must be a multiple of 128 bytes, not {} ({} x {})",
+                tile.row_bytes(),
+                tile.cols,
+                tile.dtype
+            );
+            b.error(loc, message, None);
+        }
+        b.alter_tile(id, |tile| tile.swizzle = swizzle);
+    });
+}
+
+impl<T: Element> SharedTile<T> {
+    /// Permutes the elements, so that accesses by column are as fast as by row.
+    #[track_caller]
+    pub fn swizzle(self, swizzle: Swizzle) -> Self {
+        swizzled(self.id(), swizzle);
+        self
+    }
+
+    /// One for each warp instead of one for the CTA.
+    #[track_caller]
+    pub fn per_warp(self) -> Self {
+        trace::with(|b| {
+            let warps = b.warps();
+            b.alter_tile(self.id(), |tile| tile.copies = warps);
+        });
+        self
+    }
+
+    /// `stages` of it, one after the other.
+    #[track_caller]
+    pub fn stages(self, stages: i32) -> Ring<T> {
+        let loc = Loc::caller();
+        trace::with(|b| match u32::try_from(stages) {
+            Ok(stages) if stages > 0 => b.alter_tile(self.id(), |tile| tile.stages = Some(stages)),
+            _ => b.error(loc, format!("a ring has at least one stage, not {stages}"), None),
+        });
+        Ring::from_id(self.id())
+    }
+}
+
+impl<T: Element> Ring<T> {
+    /// Permutes the elements of each stage, so that accesses by column are as fast as by row.
+    #[track_caller]
+    pub fn swizzle(self, swizzle: Swizzle) -> Self {
+        swizzled(self.id(), swizzle);
+        self
+    }
+
+    /// One ring for each warp instead of one for the CTA.
+    #[track_caller]
+    pub fn per_warp(self) -> Self {
+        SharedTile::<T>::from_id(self.id()).per_warp();
+        self
+    }
+
+    /// The stage of this index, 0 up to the number of stages.
+    #[track_caller]
+    pub fn stage(self, index: impl Into<Scalar<i32>>) -> SharedTile<T> {
+        SharedTile::from_id(emit(&STAGE, &[self.id(), index.into().id()], Attrs::none()))
+    }
+
+    /// Loops over `0..count` with the stage that each turn uses, round and round: `for (i, stage) in ring.turns(n)`.
+    #[track_caller]
+    pub fn turns(self, count: impl Into<Scalar<i32>>) -> Turns<T> {
+        Turns { ring: self, count: count.into(), open: None, loc: Loc::caller() }
+    }
+}
+
+/// The loop of [`Ring::turns`]: yields one symbolic turn.
+pub struct Turns<T> {
+    ring: Ring<T>,
+    count: Scalar<i32>,
+    open: Option<Option<ValueId>>,
+    loc: Loc,
+}
+
+impl<T: Element> Iterator for Turns<T> {
+    type Item = (Scalar<i32>, SharedTile<T>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let loc = self.loc;
+        let stages = trace::with(|b| b.tile(self.ring.id()).map_or(1, |tile| tile.stages_or_one()));
+        match self.open {
+            None => trace::with(|b| {
+                let [zero, one] = [0, 1].map(|n: i32| b.constant(Dtype::I32, n.into(), loc));
+                let stage = (stages > 1).then(|| {
+                    let stage = b.declare_var(zero, loc);
+                    b.name(stage, "stage_index");
+                    stage
+                });
+                self.open = Some(stage);
+                let i = b.begin_for(zero, self.count.id(), one, Unroll::Never, loc);
+                let current = stage.map_or(zero, |stage| b.read(stage, loc));
+                let stage = b.emit(&STAGE, &[self.ring.id(), current], Attrs::none(), loc);
+                Some((Scalar::from_id(i), SharedTile::from_id(stage)))
+            }),
+            Some(stage) => {
+                if let Some(stage) = stage {
+                    trace::with(|b| {
+                        let [zero, one] = [0, 1].map(|n: i32| b.constant(Dtype::I32, n.into(), loc));
+                        let stages = b.constant(Dtype::I32, stages.into(), loc);
+                        let next = b.emit(&super::arith::ADD, &[stage, one], Attrs::none(), loc);
+                        b.name(next, "next_stage");
+                        let wraps = b.emit(&super::arith::EQ, &[next, stages], Attrs::none(), loc);
+                        let next = b.emit(&super::arith::SELECT, &[wraps, zero, next], Attrs::none(), loc);
+                        b.assign(stage, next, loc);
+                    });
+                }
+                trace::with(|b| b.end_for(loc));
+                None
+            }
+        }
+    }
+}
