@@ -5,6 +5,7 @@ pub mod arith;
 pub mod barrier;
 pub mod control;
 pub mod cp_async;
+pub mod float;
 pub mod global;
 pub mod index;
 pub mod ldmatrix;
@@ -14,6 +15,7 @@ pub mod reduce;
 pub mod shared;
 pub mod shuffle;
 pub mod tile;
+pub mod vector;
 
 use crate::cuda::Emit;
 use crate::ir::{Attrs, SharedTile, Type};

@@ -58,7 +58,7 @@ impl FusedSpec {
     /// The case: memory, arguments and judge.
     ///
     /// Arguments, in order: `x`, `norm_weight`, `cos_sin`, `slots` (main), `seq_lens`, `k_pages` (page stride),
-    /// `eps: f32`, `rows: i32`.
+    /// in fp8 `k_scales` (the scales of the first page, page stride), `eps: f32`, `rows: i32`.
     pub fn case(&self) -> Case {
         let data = Arc::new(Data::new(self));
         let main_slots: Vec<i64> = self.tokens.iter().map(|token| token.0).collect();
@@ -78,11 +78,15 @@ impl FusedSpec {
         let pool_element = before[5].dtype.size() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
         let mut args: Vec<Arg> = (0..5).map(|buffer| pointer(buffer, vec![])).collect();
-        args.extend([
-            pointer(5, vec![self.page_stride as i64 / pool_element]),
-            Arg::Scalar(ScalarValue::F32(EPS)),
-            Arg::Scalar(ScalarValue::I32(self.tokens.len() as i32)),
-        ]);
+        args.push(pointer(5, vec![self.page_stride as i64 / pool_element]));
+        if self.format == KeyFormat::Fp8 {
+            args.push(Arg::Pointer {
+                buffer: 5,
+                offset: SCALES_OFFSET as u64,
+                strides: vec![self.page_stride as i64 / 4],
+            });
+        }
+        args.extend([Arg::Scalar(ScalarValue::F32(EPS)), Arg::Scalar(ScalarValue::I32(self.tokens.len() as i32))]);
         let spec = self.clone();
         Case {
             name: format!("N={} {}: {}", self.tokens.len(), self.slot_dtype, self.label),
@@ -110,9 +114,8 @@ impl FusedSpec {
                 (0..self.format.page_bytes() as u64).map(|i| noise.stream(page).bits(i) as u8).collect();
             append(&mut segments, page * self.page_stride, &bytes, true);
         }
-        let dtype = if self.format == KeyFormat::Bf16 { Dtype::Bf16 } else { Dtype::U8 };
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "k_pages".into(), dtype, len, segments }
+        Buffer { name: "k_pages".into(), dtype: self.format.dtype(), len, segments }
     }
 
     /// Offsets of a slot's key and, in fp8, of its scale.

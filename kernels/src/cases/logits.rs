@@ -122,23 +122,30 @@ impl LogitsSpec {
 
     /// The case: memory, arguments and judge.
     ///
-    /// Arguments, in order: `q`, `k_pages` (page stride), `weights`, `context_lens`, `block_table` (row stride),
-    /// `logits` (row stride), `next_n: i32`, `clean_to: i32` (fill `[len, clean_to)` with -inf; 0 leaves it alone).
+    /// Arguments, in order: `q`, `k_pages` (page stride), in fp8 `k_scales` (the scales of the first page, page
+    /// stride), `weights`, `context_lens`, `block_table` (row stride), `logits` (row stride), `next_n: i32`,
+    /// `clean_to: i32` (fill `[len, clean_to)` with -inf; 0 leaves it alone).
     pub fn case(&self) -> Case {
         let problem = Arc::new(Problem::new(self.clone()));
         let before = Arc::new(problem.buffers());
         let element = self.format.element_bytes() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
-        let args = vec![
-            pointer(0, vec![]),
-            pointer(1, vec![self.page_stride as i64 / element]),
+        let mut args = vec![pointer(0, vec![]), pointer(1, vec![self.page_stride as i64 / element])];
+        if self.format == KeyFormat::Fp8 {
+            args.push(Arg::Pointer {
+                buffer: 1,
+                offset: SCALES_OFFSET as u64,
+                strides: vec![self.page_stride as i64 / 4],
+            });
+        }
+        args.extend([
             pointer(2, vec![]),
             pointer(3, vec![]),
             pointer(4, vec![problem.table_stride() as i64]),
             pointer(5, vec![problem.logits_stride() as i64]),
             Arg::Scalar(ScalarValue::I32(self.next_n as i32)),
             Arg::Scalar(ScalarValue::I32(if self.clean { self.max_len as i32 } else { 0 })),
-        ];
+        ]);
         let buffers = before.to_vec();
         let expected = OnceLock::new();
         Case {

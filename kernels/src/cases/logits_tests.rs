@@ -3,11 +3,15 @@ use super::*;
 /// A launch that does what the contract says, in f32, with no tiles and no GPU: it must pass every case, and each
 /// way of breaking it must fail one.
 fn run(case: &mut Case, format: KeyFormat, heads: usize, broken: Option<Fault>) {
-    let Arg::Scalar(ScalarValue::I32(next_n)) = case.args[6] else { panic!("next_n") };
-    let Arg::Scalar(ScalarValue::I32(clean_to)) = case.args[7] else { panic!("clean_to") };
-    let stride = |arg: usize| match &case.args[arg] {
-        Arg::Pointer { strides, .. } => strides[0] as u64,
-        Arg::Scalar(_) => panic!("pointer"),
+    let [.., Arg::Scalar(ScalarValue::I32(next_n)), Arg::Scalar(ScalarValue::I32(clean_to))] = case.args[..] else {
+        panic!("next_n and clean_to come last")
+    };
+    let stride = |of: usize| {
+        let pointer = case.args.iter().find_map(|arg| match arg {
+            Arg::Pointer { buffer, strides, .. } if *buffer == of => Some(strides[0] as u64),
+            _ => None,
+        });
+        pointer.expect("a pointer into the buffer")
     };
     let (page_stride, table_stride, out_stride) = (stride(1), stride(4), stride(5));
     let ints = |buffer: &Buffer, index: u64| {

@@ -29,6 +29,8 @@ pub struct ScatterSpec {
     pub slots: Vec<i64>,
     /// Bytes between pages, a multiple of 16.
     pub page_stride: u64,
+    /// Elements between the end of a row and the next, a multiple of 8: they are not mapped.
+    pub key_gap: u64,
     /// What the rows hold.
     pub rows: Rows,
     /// Seed of everything random.
@@ -56,6 +58,7 @@ impl ScatterSpec {
             slot_dtype: Dtype::I32,
             slots,
             page_stride: format.page_bytes() as u64,
+            key_gap: 0,
             rows: Rows::Random,
             seed: 1,
         }
@@ -63,24 +66,32 @@ impl ScatterSpec {
 
     /// The case: memory, arguments and judge.
     ///
-    /// Arguments, in order: `keys`, `slots`, `k_pages` (page stride), `rows: i32`.
+    /// Arguments, in order: `keys` (row stride), `slots`, `k_pages` (page stride), in fp8 `k_scales` (the scales of the
+    /// first page, page stride), `rows: i32`.
     pub fn case(&self) -> Case {
         let keys = self.keys();
         let slots = match self.slot_dtype {
             Dtype::I64 => buffer("slots", Dtype::I64, &self.slots, i64::to_le_bytes),
             _ => buffer("slots", Dtype::I32, &self.slots, |slot| (slot as i32).to_le_bytes()),
         };
-        let keys_buffer = buffer("keys", Dtype::Bf16, &keys, u16::to_le_bytes);
+        let keys_buffer = self.keys_buffer(&keys);
         let pool = self.pool();
         let expected = Arc::new([keys_buffer.clone(), slots.clone(), self.expected_pool(&keys, &pool)]);
         let element = self.pool_dtype().size() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
-        let args = vec![
-            pointer(0, vec![]),
+        let mut args = vec![
+            pointer(0, vec![self.key_stride() as i64]),
             pointer(1, vec![]),
             pointer(2, vec![self.page_stride as i64 / element]),
-            Arg::Scalar(ScalarValue::I32(self.slots.len() as i32)),
         ];
+        if self.format == KeyFormat::Fp8 {
+            args.push(Arg::Pointer {
+                buffer: 2,
+                offset: SCALES_OFFSET as u64,
+                strides: vec![self.page_stride as i64 / 4],
+            });
+        }
+        args.push(Arg::Scalar(ScalarValue::I32(self.slots.len() as i32)));
         let (spec, buffers) = (self.clone(), vec![keys_buffer, slots, pool]);
         Case {
             name: format!("N={} {}: {}", self.slots.len(), self.slot_dtype, self.label),
@@ -92,7 +103,21 @@ impl ScatterSpec {
     }
 
     fn pool_dtype(&self) -> Dtype {
-        if self.format == KeyFormat::Bf16 { Dtype::Bf16 } else { Dtype::U8 }
+        self.format.dtype()
+    }
+
+    fn key_stride(&self) -> u64 {
+        HEAD_DIM as u64 + self.key_gap
+    }
+
+    fn keys_buffer(&self, keys: &[u16]) -> Buffer {
+        let mut segments = Vec::new();
+        for (row, key) in keys.chunks_exact(HEAD_DIM).enumerate() {
+            let bytes: Vec<u8> = key.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            append(&mut segments, row as u64 * self.key_stride() * 2, &bytes, true);
+        }
+        let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
+        Buffer { name: "keys".into(), dtype: Dtype::Bf16, len, segments }
     }
 
     /// The rows, as bf16 bits.
@@ -248,6 +273,7 @@ pub fn scatter_specs(format: KeyFormat, slot_dtype: Dtype, power_of_two: bool, s
     add("negative slots", vec![-1, 70, -64, -1, 71, i32::MIN.into(), 72, -2, -1], &plain);
     add("all negative", vec![-1; 20], &plain);
     add("padded rows, several a slot of page 0", vec![0, 200, 0, 3, 3, 201, 0, 0, 63, 0, 0, 0], &plain);
+    add("rows 2^28 elements apart", vec![64, 300, -1, 65, 66], &|s| s.key_gap = (1 << 28) - 128);
     add("random slots", shuffled_slots(300, 640, 11), &plain);
     add("extreme rows", shuffled_slots(40, 128, 12), &|s| s.rows = Rows::Extremes);
     if format == KeyFormat::Bf16 {
@@ -286,13 +312,13 @@ mod tests {
 
     /// Stores as the contract says, by other means than the judge: row by row into the case's own memory.
     fn run(case: &mut Case, spec: &ScatterSpec) {
-        let keys = case.buffers[0].segments[0].bytes.clone();
-        for (row, &slot) in keys.chunks_exact(256).zip(&spec.slots) {
+        for (row, &slot) in spec.slots.iter().enumerate() {
             if slot < 0 {
                 continue;
             }
+            let row = case.buffers[0].slice(row as u64 * spec.key_stride() * 2, 256).unwrap().to_vec();
             let at = slot as u64 / 64 * spec.page_stride + slot as u64 % 64 * 256;
-            write(&mut case.buffers[2], at, row);
+            write(&mut case.buffers[2], at, &row);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{ContractError, HEAD_DIM, KeyFormat, PAGE_SLOTS, ROPE_DIMS, Tensor};
 /// The tensors of a scatter, as the caller holds them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScatterTensors {
-    /// `[N, 128]` bf16, no gaps.
+    /// `[N, 128]` bf16, row stride free (a multiple of 16 bytes).
     pub keys: Tensor,
     /// `[N]` i32 or i64: compressed slots, negative to store nothing.
     pub slots: Tensor,
@@ -40,7 +40,8 @@ impl ScatterShape {
     pub fn of(t: &ScatterTensors) -> Result<Self, ContractError> {
         t.keys.expect_dtype("keys", &[Dtype::Bf16], "bf16")?;
         t.keys.expect_shape("keys", &[None, Some(HEAD_DIM as u64)], "[N, 128]")?;
-        t.keys.expect_contiguous_from("keys", 0)?;
+        t.keys.expect_contiguous_from("keys", 1)?;
+        t.keys.expect_outer_stride("keys", "row", HEAD_DIM as u64, VECTOR_BYTES)?;
         let rows = t.keys.shape[0];
         if rows > i32::MAX as u64 {
             let supported = "up to 2,147,483,647";
@@ -206,6 +207,7 @@ mod tests {
         assert_eq!(refusal(|t| t.keys.dtype = Dtype::F32), "`keys` has dtype f32, accepted: bf16");
         assert_eq!(refusal(|t| t.slots.dtype = Dtype::U32), "`slots` has dtype u32, accepted: i32, i64");
         assert!(refusal(|t| t.keys.shape[1] = 64).starts_with("`keys` has shape [5, 64]"));
+        assert!(refusal(|t| t.keys.strides[0] = 132).contains("the stride of row is 132"));
         assert!(refusal(|t| t.slots.shape[0] = 4).starts_with("`slots` has shape [4]"));
         assert!(refusal(|t| t.k_pages.strides[0] = 8196).contains("the stride of page is 8196"));
         assert!(refusal(|t| t.k_pages.bytes = 10).starts_with("`k_pages` is backed by 10 bytes"));
