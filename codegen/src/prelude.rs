@@ -1,8 +1,8 @@
 //! What a kernel's source uses: handles, and the operations that are not methods of one.
 
 pub use crate::handles::{
-    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring, RowSums, Rows,
-    Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
+    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring, RowSums,
+    Rows, Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;
 pub use crate::ops::cp_async::{commit, wait_all_but};

@@ -95,7 +95,7 @@ fn the_store_kernel() {
             const long long slot = load(slots + i);
             if (slot >= 0) {
               unsigned key[4];
-              load_x4(key, keys + (long long)i * keys_stride + part);
+              load_x4(key, keys + (unsigned)i * keys_stride + part);
               store_x4(pages + slot / 64 * pages_stride + slot % 64 * 128 + part, key);
             }
           }
@@ -104,7 +104,7 @@ fn the_store_kernel() {
 }
 
 /// Paged logits in the shape of the real kernel, by builder calls.
-fn logits(heads: i32, stages: i32, pages_per_cta: i32, streamed: bool) -> Kernel {
+fn logits(heads: i32, stages: i32, pages_per_cta: i32) -> Kernel {
     let spec = KernelSpec { name: "logits", doc: "", warps: 4, ctas_per_sm: 2, loc: Loc::caller() };
     trace(spec, || {
         let q: Rows<bf16> = argument("q");
@@ -128,9 +128,10 @@ fn logits(heads: i32, stages: i32, pages_per_cta: i32, streamed: bool) -> Kernel
         q_tile.copy_async(q.row(row));
         commit();
         let w = named("w", weights.row(row).load_cols(heads));
+        let k = k.skip(keys * 128);
         let fetch = |i: Scalar<i32>, stage: SharedTile<bf16>| {
             let page = named("page", pages.get(i));
-            stage.copy_async(k.row(page).at(keys * 128));
+            stage.copy_async(k.row(page));
         };
         for s in 0..stages {
             when(pages.len().gt(s), || fetch(s.into(), ring.stage(s)));
@@ -138,16 +139,18 @@ fn logits(heads: i32, stages: i32, pages_per_cta: i32, streamed: bool) -> Kernel
         }
         wait_all_but(stages);
         cta::sync();
+        let key = named("key", first * 64 + keys);
+        let out = named("out_row", out.row(row).at(key));
+        let limit = named("limit", len - key);
         let q = named("q_frag", q_tile.load_b());
         for (i, stage) in ring.turns(pages.len()) {
             named("i", i);
             named("stage", stage);
             wait_all_but(stages - 1);
             warp::sync();
-            let dots = named("dots", if streamed { mma_abt(stage, q) } else { mma_abt(stage.load_a(), q) });
+            let dots = named("dots", mma_abt(stage.load_a(), q));
             let score = named("score", (relu(dots) * w).sum_cols());
-            let key = named("key", (first + i) * 64 + keys);
-            out.row(row).at(key).store_rows(score, below(len - key));
+            out.at(i * 64).store_rows(score, below(limit - i * 64));
             warp::sync();
             when((i + stages).lt(pages.len()), || fetch(i + stages, stage));
             commit();
@@ -175,6 +178,20 @@ fn the_logits_kernel() {
           asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
         }
 
+        // Starts copying `rows` consecutive rows into a tile whose 16-byte chunks are permuted: `workers` threads share the work.
+        template <int rows, int row_bytes, int workers>
+        __device__ __forceinline__ void copy_tile_xor16(unsigned to, const void* from, int worker) {
+          constexpr int chunks = row_bytes / 16;  // of a row
+          constexpr int step = workers / chunks;  // rows a turn
+          const int row = worker / chunks, chunk = worker % chunks;
+          const unsigned first = to + row * row_bytes + (chunk ^ row % 8) * 16;
+          const char* source = (const char*)from + worker * 16;
+          #pragma unroll
+          for (int i = 0; i < rows / step; ++i) {
+            cp_async_16((first ^ i * step % 8 * 16) + i * step * row_bytes, source + i * step * row_bytes);
+          }
+        }
+
         __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
         __device__ __forceinline__ void load_x2(float (&v)[2], const float* p) {
@@ -186,9 +203,14 @@ fn the_logits_kernel() {
           asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
         }
 
-        __device__ __forceinline__ void ldmatrix_x4(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
+        __device__ __forceinline__ void ldmatrix_x4(unsigned (&v)[2], unsigned (&w)[2], unsigned from) {
           asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
+                       : "=r"(v[0]), "=r"(v[1]), "=r"(w[0]), "=r"(w[1]) : "r"(from) : "memory");
+        }
+
+        __device__ __forceinline__ void ldmatrix_x4(unsigned (&v)[4], unsigned from) {
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
         }
 
         __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -216,7 +238,7 @@ fn the_logits_kernel() {
                long long table_stride,
                float* out,
                long long out_stride) {
-          extern __shared__ __align__(128) unsigned char shared_memory[];
+          extern __shared__ __align__(1024) unsigned char shared_memory[];
           const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
           const int thread = threadIdx.x;
           const int warp = threadIdx.x / 32;
@@ -230,53 +252,38 @@ fn the_logits_kernel() {
           grid_dependency_wait();
           const int len = load(lens + row);
           const int pages = min(16, (len + 63) / 64 - first);
-          const int table_value = lane < pages ? load(table + (long long)row * table_stride + first + lane) : 0;
-          const bf16* from = q + (long long)row * q_stride;
-          #pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            const int chunk = j * 128 + thread;
-            const int row_2 = chunk / 16;
-            cp_async_16(q_tile + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from + chunk * 8);
-          }
+          const int table_value = lane < pages ? load(table + (unsigned)row * table_stride + first + lane) : 0;
+          copy_tile_xor16<64, 256, 128>(q_tile, q + (unsigned)row * q_stride, thread);
           cp_async_commit();
-          const float* from_2 = weights + (long long)row * weights_stride;
+          const float* from = weights + (unsigned)row * weights_stride;
           float w[8][2];
           #pragma unroll
           for (int n = 0; n < 8; ++n) {
-            load_x2(w[n], from_2 + (n * 8 + lane % 4 * 2));
+            load_x2(w[n], from + (n * 8 + lane % 4 * 2));
           }
+          const bf16* p = k + keys * 128;
           if (pages > 0) {
             const int page = __shfl_sync(0xffffffffu, table_value, 0);
-            const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
-            #pragma unroll
-            for (int j = 0; j < 8; ++j) {
-              const int chunk = j * 32 + lane;
-              const int row_2 = chunk / 16;
-              cp_async_16(ring + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from_3 + chunk * 8);
-            }
+            copy_tile_xor16<16, 256, 32>(ring, p + (unsigned)page * k_stride, lane);
           }
           cp_async_commit();
           if (pages > 1) {
             const int page = __shfl_sync(0xffffffffu, table_value, 1);
-            const unsigned to = ring + 4096;
-            const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
-            #pragma unroll
-            for (int j = 0; j < 8; ++j) {
-              const int chunk = j * 32 + lane;
-              const int row_2 = chunk / 16;
-              cp_async_16(to + row_2 * 256 + ((chunk % 16) ^ (row_2 % 8)) * 16, from_3 + chunk * 8);
-            }
+            copy_tile_xor16<16, 256, 32>(ring + 4096, p + (unsigned)page * k_stride, lane);
           }
           cp_async_commit();
           cp_async_wait<2>();
           __syncthreads();
+          const int key = first * 64 + keys;
+          float* out_row = out + (unsigned)row * out_stride + key;
+          const int limit = len - key;
+          const unsigned first_2 = q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
           unsigned q_frag[8][8][2];
           #pragma unroll
           for (int n = 0; n < 8; ++n) {
             #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              const unsigned address = q_tile + (n * 8 + lane % 8) * 256 + ((j * 4 + lane / 8) ^ (lane % 8)) * 16;
-              ldmatrix_x4(q_frag[n][j * 2][0], q_frag[n][j * 2][1], q_frag[n][j * 2 + 1][0], q_frag[n][j * 2 + 1][1], address);
+            for (int k_2 = 0; k_2 < 4; ++k_2) {
+              ldmatrix_x4(q_frag[n][k_2 * 2], q_frag[n][k_2 * 2 + 1], (first_2 ^ (k_2 * 64)) + n * 2048);
             }
           }
           int stage_index = 0;
@@ -285,15 +292,18 @@ fn the_logits_kernel() {
             const unsigned stage = ring + stage_index * 4096;
             cp_async_wait<1>();
             __syncwarp();
+            const unsigned first_3 = stage + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+            unsigned a[8][4];
+            #pragma unroll
+            for (int k_2 = 0; k_2 < 8; ++k_2) {
+              ldmatrix_x4(a[k_2], first_3 ^ (k_2 * 32));
+            }
             float dots[8][4] = {};
             #pragma unroll
             for (int k_2 = 0; k_2 < 8; ++k_2) {
-              unsigned fragment[4];
-              const unsigned address = stage + lane % 16 * 256 + ((k_2 * 2 + lane / 16) ^ (lane % 8)) * 16;
-              ldmatrix_x4(fragment[0], fragment[1], fragment[2], fragment[3], address);
               #pragma unroll
               for (int n = 0; n < 8; ++n) {
-                mma_bf16(dots[n], fragment, q_frag[n][k_2]);
+                mma_bf16(dots[n], a[k_2], q_frag[n][k_2]);
               }
             }
             float sums[4] = {};
@@ -305,29 +315,22 @@ fn the_logits_kernel() {
               }
             }
             const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-            const int key = (first + i) * 64 + keys;
-            float* to = out + (long long)row * out_stride + key;
+            float* to = out_row + i * 64;
             const int row_2 = lane / 4 + lane % 2 * 8;
-            if (lane % 4 < 2 && row_2 < len - key) to[row_2] = score;
+            if (lane % 4 < 2 && row_2 < limit - i * 64) to[row_2] = score;
             __syncwarp();
             if (i + 2 < pages) {
               const int page = __shfl_sync(0xffffffffu, table_value, i + 2);
-              const bf16* from_3 = k + (long long)page * k_stride + keys * 128;
-              #pragma unroll
-              for (int j = 0; j < 8; ++j) {
-                const int chunk = j * 32 + lane;
-                const int row_3 = chunk / 16;
-                cp_async_16(stage + row_3 * 256 + ((chunk % 16) ^ (row_3 % 8)) * 16, from_3 + chunk * 8);
-              }
+              copy_tile_xor16<16, 256, 32>(stage, p + (unsigned)page * k_stride, lane);
             }
             cp_async_commit();
             const int next_stage = stage_index + 1;
             stage_index = next_stage == 2 ? 0 : next_stage;
           }
         }
-    "#]].assert_eq(&logits(64, 2, 16, true).cuda(Target::Sm120a).expect("prints").source);
+    "#]].assert_eq(&logits(64, 2, 16).cuda(Target::Sm120a).expect("prints").source);
     if let Ok(dir) = std::env::var("DUMP") {
-        for (name, kernel) in [("streamed", logits(64, 2, 16, true)), ("loaded", logits(64, 2, 16, false)), ("streamed5", logits(64, 5, 16, true))] {
+        for (name, kernel) in [("streamed", logits(64, 2, 16)), ("streamed5", logits(64, 5, 16))] {
             std::fs::write(format!("{dir}/{name}.cu"), kernel.cuda(Target::Sm120a).expect("prints").source).unwrap();
         }
     }

@@ -3,7 +3,8 @@
 use super::expr::Expr;
 use super::helper::Helper;
 use super::printer::{Printer, axes};
-use crate::ir::{Inst, Kernel, Param, SharedTile, Type, ValueId};
+use crate::ir::{Attr, Inst, Kernel, Param, SharedTile, Type, ValueId};
+use crate::ops::arith;
 
 /// How an op is printed.
 pub enum Emit {
@@ -165,6 +166,15 @@ impl<'k> Cx<'_, 'k> {
     /// What computes `id`, if that is written here and not named before.
     pub fn inlined_value(&self, id: ValueId) -> Option<&'k Inst> {
         self.printer.inlined(id)
+    }
+
+    /// The integer that operand `i` is, if it is a literal.
+    pub fn literal(&self, i: usize) -> Option<i64> {
+        let literal = self.inlined(i).filter(|inst| std::ptr::eq(inst.op, &arith::CONST))?;
+        match literal.attrs.get("value") {
+            Some(Attr::Int(value)) => Some(*value),
+            _ => None,
+        }
     }
 
     /// The value `id`, of one element.

@@ -116,7 +116,7 @@ impl<'k> Printer<'k> {
         }
         out.indent();
         if !kernel.tiles.is_empty() {
-            out.line("extern __shared__ __align__(128) unsigned char shared_memory[];", None);
+            out.line("extern __shared__ __align__(1024) unsigned char shared_memory[];", None);
             out.line("const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);", None);
         }
         if self.uses_thread {
@@ -207,9 +207,9 @@ impl<'k> Printer<'k> {
     pub fn constant(&self, qualifier: &str, id: ValueId) -> String {
         let ty = self.kernel.ty(id);
         let written = matches!(ty, Type::Global(_))
-            && self.pointee(id).is_none_or(
-                |param| matches!(param.kind, ParamKind::Pointer { access, .. } if access.writes()),
-            );
+            && self
+                .pointee(id)
+                .is_none_or(|param| matches!(param.kind, ParamKind::Pointer { access, .. } if access.writes()));
         if written { scalar_text(ty) } else { format!("{qualifier} {}", scalar_text(ty)) }
     }
 

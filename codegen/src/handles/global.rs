@@ -51,6 +51,10 @@ impl<T, A> Rows<T, A> {
         self.pointer
     }
 
+    pub(crate) fn moved_to(self, pointer: ValueId) -> Self {
+        Rows { pointer, ..self }
+    }
+
     pub(crate) fn stride(self) -> Scalar<i64> {
         Scalar::from_id(self.stride)
     }

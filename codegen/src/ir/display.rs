@@ -26,7 +26,14 @@ impl fmt::Display for Kernel {
             writeln!(
                 f,
                 "  shared{i} {}: {} [{}, {}] stages {} copies {} swizzle {} at {}",
-                tile.name, tile.dtype, tile.rows, tile.cols, tile.stages_or_one(), tile.copies, tile.swizzle, tile.offset
+                tile.name,
+                tile.dtype,
+                tile.rows,
+                tile.cols,
+                tile.stages_or_one(),
+                tile.copies,
+                tile.swizzle,
+                tile.offset
             )?;
         }
         Text { kernel: self }.block(f, &self.body, 1)?;

@@ -153,12 +153,8 @@ fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {
 
 /// Operand `i` of an operator that converts a literal to the type of its other operand: no suffix is needed.
 fn plain(cx: &mut Cx<'_, '_>, i: usize) -> Expr {
-    let literal = |i: usize| cx.inlined(i).filter(|inst| std::ptr::eq(inst.op, &CONST));
-    match literal(i) {
-        Some(inst) if literal(1 - i).is_none() => match inst.attrs.get("value") {
-            Some(Attr::Int(value)) if i32::try_from(*value).is_ok_and(|v| v >= 0) => Expr::primary(value.to_string()),
-            _ => cx.operand(i),
-        },
+    match (cx.literal(i), cx.literal(1 - i)) {
+        (Some(value), None) if i32::try_from(value).is_ok_and(|v| v >= 0) => Expr::primary(value.to_string()),
         _ => cx.operand(i),
     }
 }

@@ -4,7 +4,7 @@ use super::shared::chunk_address;
 use super::{Effect, OpDef, Space};
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::handles::{AccessMode, Element, Handle, Place, Readable, SharedTile};
-use crate::ir::{Attrs, Type};
+use crate::ir::{Attrs, Swizzle, Type};
 use crate::trace::emit_stmt;
 
 /// Bytes a lane copies at once.
@@ -40,11 +40,35 @@ __device__ __forceinline__ void cp_async_16(unsigned to, const void* from) {
 }",
 };
 
+static COPY_XOR16: Helper = Helper {
+    name: "copy_tile_xor16",
+    text: "\
+// Starts copying `rows` consecutive rows into a tile whose 16-byte chunks are permuted: `workers` threads share the work.
+template <int rows, int row_bytes, int workers>
+__device__ __forceinline__ void copy_tile_xor16(unsigned to, const void* from, int worker) {
+  constexpr int chunks = row_bytes / 16;  // of a row
+  constexpr int step = workers / chunks;  // rows a turn
+  const int row = worker / chunks, chunk = worker % chunks;
+  const unsigned first = to + row * row_bytes + (chunk ^ row % 8) * 16;
+  const char* source = (const char*)from + worker * 16;
+  #pragma unroll
+  for (int i = 0; i < rows / step; ++i) {
+    cp_async_16((first ^ i * step % 8 * 16) + i * step * row_bytes, source + i * step * row_bytes);
+  }
+}",
+};
+
 fn print_copy(cx: &mut Cx<'_, '_>) {
     cx.require(&COPY_HELPER);
     let tile = cx.tile(0);
-    let (worker, workers) =
-        if tile.copies > 1 { (cx.lane(), 32) } else { (cx.thread(), cx.kernel().threads()) };
+    let (worker, workers) = if tile.copies > 1 { (cx.lane(), 32) } else { (cx.thread(), cx.kernel().threads()) };
+    let (rows, row_bytes) = (tile.rows, tile.row_bytes());
+    let step = workers * CHUNK / row_bytes;
+    if tile.swizzle == Swizzle::Xor16 && step.is_power_of_two() && rows.is_multiple_of(step) {
+        cx.require(&COPY_XOR16);
+        let (to, from) = (cx.operand(0), cx.operand(1));
+        return cx.line(&format!("copy_tile_xor16<{rows}, {row_bytes}, {workers}>({to}, {from}, {worker});"));
+    }
     let to = cx.operand_named(0, "to");
     let from = cx.operand_named(1, "from");
     let number = |n: u32| Expr::primary(n.to_string());

@@ -2,8 +2,6 @@
 //!
 //! Loads are volatile assembly: the compiler may otherwise hoist a load of constant memory above the PDL wait.
 
-use std::ops::Mul;
-
 use super::{Effect, OpDef, Signature, Space};
 use crate::cuda::{Cx, Emit, Expr, Helper, axes, ctype, prec, register_text};
 use crate::dtype::Dtype;
@@ -20,9 +18,7 @@ pub static OFFSET: OpDef = OpDef {
     signature: |s| {
         s.count(2)?;
         match s.operands {
-            [Type::Global(dtype), Type::Scalar(Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)] => {
-                Ok(vec![Type::Global(*dtype)])
-            }
+            [Type::Global(dtype), Type::Scalar(index)] if integer(*index) => Ok(vec![Type::Global(*dtype)]),
             [place, index] => Err(format!("a place and an integer, not {place} and {index}")),
             _ => unreachable!("counted above"),
         }
@@ -32,6 +28,34 @@ pub static OFFSET: OpDef = OpDef {
     emit: Emit::Expr(|cx| {
         let (place, index) = (cx.operand(0), cx.operand(1));
         Expr::binary(prec::SUM, "+", &place, &index)
+    }),
+};
+
+/// The address of a row.
+pub static ROW: OpDef = OpDef {
+    name: "global.row",
+    doc: "The address of row `index` of rows that lie `stride` elements apart, in 64 bits; a 32-bit index counts from 0, \
+          unsigned.",
+    signature: |s| {
+        s.count(3)?;
+        match s.operands {
+            [Type::Global(dtype), Type::Scalar(index), Type::Scalar(Dtype::I64)] if integer(*index) => {
+                Ok(vec![Type::Global(*dtype)])
+            }
+            [place, index, stride] => {
+                Err(format!("a place, an integer and an i64 stride, not {place}, {index} and {stride}"))
+            }
+            _ => unreachable!("counted above"),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Expr(|cx| {
+        let (place, index, stride) = (cx.operand(0), cx.operand(1), cx.operand(2));
+        // C++ widens an unsigned factor to the 64 bits of the other with no sign to extend.
+        let narrow = cx.operand_type(1) == Type::Scalar(Dtype::I32) && cx.literal(1).is_none();
+        let index = if narrow { Expr::prefix("(unsigned)", &index) } else { index };
+        Expr::binary(prec::SUM, "+", &place, &Expr::binary(prec::PRODUCT, "*", &index, &stride))
     }),
 };
 
@@ -71,6 +95,10 @@ pub static STORE: OpDef = OpDef {
     effects: &[Effect::Write(Space::Global)],
     emit: Emit::Stmt(print_store),
 };
+
+fn integer(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)
+}
 
 fn misused(what: &str, s: &Signature<'_>) -> String {
     let types: Vec<_> = s.operands.iter().map(ToString::to_string).collect();
@@ -324,11 +352,16 @@ impl<T: Element, A: AccessMode> Slice<T, A> {
 }
 
 impl<T: Element, A: AccessMode> Rows<T, A> {
-    /// The start of row `index`; the address is computed in 64 bits.
+    /// The start of row `index`, which counts from 0; the address is computed in 64 bits.
     #[track_caller]
     pub fn row<I: Integer>(self, index: impl Into<Scalar<I>>) -> Place<T, A> {
-        let index: Scalar<i64> = index.into().to();
-        Place::from_id(emit(&OFFSET, &[self.pointer(), index.mul(self.stride()).id()], Attrs::none()))
+        Place::from_id(emit(&ROW, &[self.pointer(), index.into().id(), self.stride().id()], Attrs::none()))
+    }
+
+    /// The rows without their first `count` elements.
+    #[track_caller]
+    pub fn skip<I: Integer>(self, count: impl Into<Scalar<I>>) -> Rows<T, A> {
+        self.moved_to(emit(&OFFSET, &[self.pointer(), count.into().id()], Attrs::none()))
     }
 }
 

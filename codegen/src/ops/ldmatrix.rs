@@ -8,7 +8,7 @@ use super::{Effect, OpDef, Signature, Space};
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Element, Handle, MmaA, MmaB, SharedTile};
-use crate::ir::{self, Attrs, Type};
+use crate::ir::{self, Attrs, Swizzle, Type};
 use crate::trace::emit;
 
 /// Bytes of depth that one MMA takes.
@@ -59,18 +59,27 @@ fn operand(s: &Signature<'_>, granule: u32) -> Result<(Dtype, u32, u32), String>
 static X4: Helper = Helper {
     name: "ldmatrix_x4",
     text: "\
-__device__ __forceinline__ void ldmatrix_x4(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned from) {
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&v)[4], unsigned from) {
   asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"
-               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"(from) : \"memory\");
+               : \"=r\"(v[0]), \"=r\"(v[1]), \"=r\"(v[2]), \"=r\"(v[3]) : \"r\"(from) : \"memory\");
+}",
+};
+
+static PAIR: Helper = Helper {
+    name: "ldmatrix_x4",
+    text: "\
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&v)[2], unsigned (&w)[2], unsigned from) {
+  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"
+               : \"=r\"(v[0]), \"=r\"(v[1]), \"=r\"(w[0]), \"=r\"(w[1]) : \"r\"(from) : \"memory\");
 }",
 };
 
 static X2: Helper = Helper {
     name: "ldmatrix_x2",
     text: "\
-__device__ __forceinline__ void ldmatrix_x2(unsigned& a, unsigned& b, unsigned from) {
+__device__ __forceinline__ void ldmatrix_x2(unsigned (&v)[2], unsigned from) {
   asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\"
-               : \"=r\"(a), \"=r\"(b) : \"r\"(from) : \"memory\");
+               : \"=r\"(v[0]), \"=r\"(v[1]) : \"r\"(from) : \"memory\");
 }",
 };
 
@@ -82,78 +91,86 @@ fn binary(level: u8, operator: &str, a: &Expr, b: u32) -> Expr {
     Expr::binary(level, operator, a, &number(b))
 }
 
-/// `start * scale + rest`, shortened where `start` is 0.
-fn affine(start: &Expr, scale: u32, rest: &Expr) -> Expr {
-    if start.to_string() == "0" {
-        return rest.clone();
-    }
-    let scaled = if scale == 1 { start.clone() } else { binary(prec::PRODUCT, "*", start, scale) };
-    Expr::binary(prec::SUM, "+", &scaled, rest)
+/// Names the address of the chunk that the lane gives for the first step of depth.
+fn first_address(cx: &mut Cx<'_, '_>, row: &Expr, chunk: &Expr) -> Expr {
+    let tile = cx.tile(0);
+    let base = cx.operand(0);
+    let phase = binary(prec::PRODUCT, "%", &cx.lane(), 8);
+    let address = chunk_address(&base, tile, row, &phase, chunk);
+    cx.name("first", "unsigned", &address)
 }
 
-/// Prints the load of the left operand's fragment for rows `16 m ..` and depth step `k` into `into[0..4]`.
-pub(super) fn print_a_step(cx: &mut Cx<'_, '_>, base: &Expr, tile: &ir::SharedTile, m: &Expr, k: &Expr, into: &Expr) {
-    cx.require(&X4);
-    let lane = cx.lane();
-    let row = affine(m, 16, &binary(prec::PRODUCT, "%", &lane, 16));
-    let chunk = affine(k, 2, &binary(prec::PRODUCT, "/", &lane, 16));
-    let address = chunk_address(base, tile, &row, &binary(prec::PRODUCT, "%", &lane, 8), &chunk);
-    let [a, b, c, d] = [0, 1, 2, 3].map(|i| into.subscript(&number(i)));
-    let address = cx.name("address", "unsigned", &address);
-    cx.line(&format!("ldmatrix_x4({a}, {b}, {c}, {d}, {address});"));
+/// The address for step `k`, of `bytes` bytes: where chunks are permuted, those of a row differ in the bits of the step.
+fn step_address(tile: &ir::SharedTile, first: &Expr, k: &Expr, bytes: u32) -> Expr {
+    if k.to_string() == "0" {
+        return first.clone();
+    }
+    let step = binary(prec::PRODUCT, "*", k, bytes);
+    match tile.swizzle {
+        Swizzle::None => Expr::binary(prec::SUM, "+", first, &step),
+        Swizzle::Xor16 => Expr::binary(prec::XOR, "^", first, &step),
+    }
 }
 
 fn print_a(cx: &mut Cx<'_, '_>) {
+    cx.require(&X4);
     let tile = cx.tile(0);
-    let base = cx.operand_named(0, "from");
-    let name = cx.result(0, "a");
+    let lane = cx.lane();
+    let (row, chunk) = (binary(prec::PRODUCT, "%", &lane, 16), binary(prec::PRODUCT, "/", &lane, 16));
+    let first = first_address(cx, &row, &chunk);
+    let name = Expr::primary(cx.result(0, "a"));
     let ty = cx.result_type(0);
-    cx.array(&name, ty);
-    let steps = tile.row_bytes() / STEP_BYTES;
-    let blocks = tile.rows / 16;
+    cx.array(&name.to_string(), ty);
+    let (blocks, steps) = (tile.rows / 16, tile.row_bytes() / STEP_BYTES);
     cx.unrolled("m", blocks, |cx, m| {
+        let fragment = if blocks > 1 { name.subscript(m) } else { name.clone() };
         cx.unrolled("k", steps, |cx, k| {
-            let fragment = Expr::primary(&name);
-            let fragment = if blocks > 1 { fragment.subscript(m) } else { fragment };
-            print_a_step(cx, &base, tile, m, k, &fragment.subscript(k));
+            let address = step_address(tile, &first, k, STEP_BYTES);
+            let address = if blocks > 1 {
+                Expr::binary(prec::SUM, "+", &address, &binary(prec::PRODUCT, "*", m, 16 * tile.row_bytes()))
+            } else {
+                address
+            };
+            cx.line(&format!("ldmatrix_x4({}, {address});", fragment.subscript(k)));
         });
     });
 }
 
 fn print_b(cx: &mut Cx<'_, '_>) {
     let tile = cx.tile(0);
-    let base = cx.operand_named(0, "from");
+    let lane = cx.lane();
+    let steps = tile.row_bytes() / STEP_BYTES;
+    // One x4 loads the fragments of two steps, and an odd last step takes an x2.
+    let row = binary(prec::PRODUCT, "%", &lane, 8);
+    let matrix = binary(prec::PRODUCT, "/", &lane, 8);
+    let pairs = steps.is_multiple_of(2);
+    let chunk = if pairs { matrix } else { binary(prec::PRODUCT, "%", &matrix, 2) };
+    let first = first_address(cx, &row, &chunk);
     let name = Expr::primary(cx.result(0, "b"));
     let ty = cx.result_type(0);
     cx.array(&name.to_string(), ty);
-    let lane = cx.lane();
-    let steps = tile.row_bytes() / STEP_BYTES;
-    let pairs = steps.is_multiple_of(2);
-    cx.require(if pairs { &X4 } else { &X2 });
     cx.unrolled("n", tile.rows / 8, |cx, n| {
-        let phase = binary(prec::PRODUCT, "%", &lane, 8);
-        let row = affine(n, 8, &phase);
-        let address = |i: &Expr, chunks: u32| {
-            let matrix = binary(prec::PRODUCT, "/", &lane, 8);
-            let matrix = if chunks == 2 { binary(prec::PRODUCT, "%", &matrix, 2) } else { matrix };
-            chunk_address(&base, tile, &row, &phase, &affine(i, chunks, &matrix))
-        };
         let fragment = name.subscript(n);
+        let at = |address: Expr| {
+            if n.to_string() == "0" {
+                return address;
+            }
+            Expr::binary(prec::SUM, "+", &address, &binary(prec::PRODUCT, "*", n, 8 * tile.row_bytes()))
+        };
         if pairs {
-            cx.unrolled("j", steps / 2, |cx, i| {
-                let even = fragment.subscript(&affine(i, 2, &number(0)));
-                let even = if i.to_string() == "0" { even } else { fragment.subscript(&binary(prec::PRODUCT, "*", i, 2)) };
-                let odd = fragment.subscript(&affine(i, 2, &number(1)));
-                let registers = [(&even, 0), (&even, 1), (&odd, 0), (&odd, 1)];
-                let registers = registers.map(|(half, r)| half.subscript(&number(r)).to_string()).join(", ");
-                let address = cx.name("address", "unsigned", &address(i, 4));
-                cx.line(&format!("ldmatrix_x4({registers}, {address});"));
+            cx.require(&PAIR);
+            cx.unrolled("k", steps / 2, |cx, k| {
+                let address = at(step_address(tile, &first, k, 2 * STEP_BYTES));
+                let even = if k.to_string() == "0" { number(0) } else { binary(prec::PRODUCT, "*", k, 2) };
+                let odd = if k.to_string() == "0" { number(1) } else { binary(prec::SUM, "+", &even, 1) };
+                let (even, odd) = (fragment.subscript(&even), fragment.subscript(&odd));
+                cx.line(&format!("ldmatrix_x4({even}, {odd}, {address});"));
             });
         } else {
+            cx.require(&X2);
             cx.unrolled("k", steps, |cx, k| {
-                let [a, b] = [0, 1].map(|r| fragment.subscript(k).subscript(&number(r)));
-                let address = cx.name("address", "unsigned", &address(k, 2));
-                cx.line(&format!("ldmatrix_x2({a}, {b}, {address});"));
+                let address = at(step_address(tile, &first, k, STEP_BYTES));
+                cx.line(&format!("ldmatrix_x2({}, {address});", fragment.subscript(k)));
             });
         }
     });

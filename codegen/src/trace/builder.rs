@@ -3,7 +3,8 @@ use std::collections::HashMap;
 use super::{KernelSpec, TraceError, TraceErrors};
 use crate::dtype::Dtype;
 use crate::ir::{
-    Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, Type, Value, ValueId,
+    Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, Type, Value,
+    ValueId,
 };
 use crate::loc::Loc;
 use crate::ops::{Effect, OpDef, Signature, arith, control, shared};
@@ -94,7 +95,7 @@ impl Builder {
         Ok(self.kernel)
     }
 
-    /// Names the tiles after their `let`s and places them one after the other, each at a multiple of 128 bytes.
+    /// Names the tiles after their `let`s and places them one after the other.
     fn lay_out_shared_memory(&mut self) {
         for value in &self.kernel.values {
             if let (Type::Shared { tile, .. }, Some(name)) = (value.ty, &value.name) {
@@ -104,13 +105,15 @@ impl Builder {
                 }
             }
         }
-        let mut offset = 0;
+        let mut offset: u32 = 0;
         for (index, tile) in self.kernel.tiles.iter_mut().enumerate() {
             if tile.name.is_empty() {
                 tile.name = format!("tile{index}");
             }
-            tile.offset = offset;
-            offset = (offset + tile.bytes()).next_multiple_of(128);
+            // Addresses within a row of a permuted tile differ from its start in the low bits only.
+            let alignment = tile.row_bytes().next_power_of_two().clamp(128, 1024);
+            tile.offset = offset.next_multiple_of(alignment);
+            offset = tile.offset + tile.bytes();
         }
     }
 
