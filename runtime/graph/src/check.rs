@@ -12,10 +12,12 @@ mod harm;
 mod lanes;
 mod outside;
 mod path;
+mod pointer;
 mod race;
 mod sharing;
 
 pub use conflict::{Conflict, for_each_conflict};
+pub(crate) use pointer::AddressMap;
 
 use crate::finding::Report;
 use crate::model::{EdgeKind, ModelError, Placement, Pool, Uses};
@@ -44,6 +46,7 @@ pub fn check(pool: &Pool, placement: Option<&Placement>) -> Result<Report, Model
     definition::check(&context, &mut findings);
     outside::check(&context, &mut findings);
     lanes::check(&context, &mut findings);
+    pointer::check(&context, &mut findings);
     findings.sort_by_key(|f| (f.code, f.parties.first().and_then(|p| p.node)));
     Ok(Report { findings, order })
 }

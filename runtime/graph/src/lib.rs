@@ -5,6 +5,8 @@
 #![warn(missing_docs)]
 
 pub mod check;
+pub mod driver;
+pub mod file;
 pub mod finding;
 pub mod location;
 pub mod model;

@@ -8,14 +8,16 @@ use std::ops::Range;
 pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
     for buffer in cx.pool.buffer_ids() {
         if let Lifetime::Transient { graph, alloc, free } = cx.pool.buffer(buffer).lifetime {
+            let mut inside = Vec::new();
             for (node, access) in cx.uses.accesses(cx.pool, buffer) {
-                let finding = if cx.pool.node(node).site != Site::Graph(graph) {
-                    Some(foreign(cx, buffer, node, access))
+                if cx.pool.node(node).site == Site::Graph(graph) {
+                    inside.push((node, access));
                 } else {
-                    outside_markers(cx, buffer, node, access, alloc, free)
-                };
-                findings.extend(finding);
+                    findings.push(foreign(cx, buffer, node, access));
+                }
             }
+            findings.extend(early(cx, buffer, alloc, &inside));
+            findings.extend(late(cx, buffer, free, &inside));
         }
         if !cx.pool.buffer(buffer).lifetime.is_defined_outside() {
             for graph in cx.pool.graph_ids() {
@@ -54,44 +56,58 @@ fn foreign(cx: &Context, buffer: BufferId, node: NodeId, access: &Access) -> Fin
     finding
 }
 
-/// A use that is not between the points where the buffer was allocated and freed.
-fn outside_markers(
+/// Uses that may come before the point where the buffer is allocated; of several in a row the first.
+fn early(cx: &Context, buffer: BufferId, alloc: Option<NodeId>, uses: &[(NodeId, &Access)]) -> Vec<Finding> {
+    let Some(alloc) = alloc else { return Vec::new() };
+    let is_early = |node: NodeId, access: &Access| !cx.order.before_phase(alloc, node, access.phase);
+    let all: Vec<_> = uses.iter().filter(|(node, access)| is_early(*node, access)).collect();
+    let covered = |node: NodeId| all.iter().any(|(other, _)| cx.order.before(*other, node));
+    let first = all.iter().filter(|(node, _)| !covered(*node));
+    first.map(|(node, access)| off_life(cx, buffer, (*node, access), alloc, [alloc, *node])).collect()
+}
+
+/// Uses that may come after the point where the buffer is freed; of several in a row the last.
+fn late(cx: &Context, buffer: BufferId, free: Option<NodeId>, uses: &[(NodeId, &Access)]) -> Vec<Finding> {
+    let Some(free) = free else { return Vec::new() };
+    let all: Vec<_> = uses.iter().filter(|(node, _)| !cx.order.before(*node, free)).collect();
+    let covered = |node: NodeId| all.iter().any(|(other, _)| cx.order.before(node, *other));
+    let last = all.iter().filter(|(node, _)| !covered(*node));
+    last.map(|(node, access)| off_life(cx, buffer, (*node, access), free, [*node, free])).collect()
+}
+
+/// A use on the wrong side of `marker`; `edge` would put it right.
+fn off_life(
     cx: &Context,
     buffer: BufferId,
-    node: NodeId,
-    access: &Access,
-    alloc: Option<NodeId>,
-    free: Option<NodeId>,
-) -> Option<Finding> {
-    let early = alloc.filter(|alloc| !cx.order.before_phase(*alloc, node, access.phase));
-    let late = free.filter(|free| !cx.order.before(node, *free));
-    let (marker, what, from, to) = match (early, late) {
-        (Some(alloc), _) => (alloc, "allocated before", alloc, node),
-        (None, Some(free)) => (free, "freed after", node, free),
-        (None, None) => return None,
-    };
+    (node, access): (NodeId, &Access),
+    marker: NodeId,
+    edge: [NodeId; 2],
+) -> Finding {
+    let [from, to] = edge;
+    let what = if from == marker { "allocated before" } else { "freed after" };
     let stream = |id: NodeId| &cx.pool.stream(cx.pool.node(id).stream).name;
-    let message = format!(
-        "{} is not known to be {what} {} {} it: nothing orders `{}` and `{}`",
-        cx.buffer_name(buffer),
-        cx.name(node),
-        access.effect.verb(),
-        stream(marker),
-        stream(node)
-    );
+    let backwards = cx.order.before(to, from);
+    let mut message =
+        format!("{} is not known to be {what} {} {} it", cx.buffer_name(buffer), cx.name(node), access.effect.verb(),);
+    message += &match backwards {
+        true => ": the recorded order says the opposite".to_string(),
+        false => format!(": nothing orders `{}` and `{}`", stream(marker), stream(node)),
+    };
     let mut finding = finding(cx, Code::E3, message, node, access);
-    finding.parties =
-        vec![Party::access(node, access), Party { node: Some(marker), buffer: Some(buffer), access: None }];
-    let already_backwards = cx.order.before(to, from);
-    if !already_backwards {
+    let at_marker = Party { node: Some(marker), buffer: Some(buffer), access: None };
+    finding.parties = vec![Party::access(node, access), at_marker];
+    if !backwards {
         finding.fixes.push(cx.event(from, to));
     }
-    if late.is_some() && early.is_none() && !already_backwards {
+    if to == marker && !backwards {
         let remedy = Remedy::LongerLife { buffer, until: node, instead_of: None };
-        let price = Price::bytes(0);
-        finding.fixes.push(Fix { remedy, price });
+        finding.fixes.push(Fix { remedy, price: Price::bytes(0) });
     }
-    Some(finding)
+    if backwards {
+        let remedy = Remedy::DeclarePersistent { buffer };
+        finding.fixes.push(Fix { remedy, price: Price::bytes(cx.pool.buffer(buffer).size) });
+    }
+    finding
 }
 
 /// The first node of `site` that reads bytes of `buffer` which no write in it can have defined.
