@@ -14,3 +14,4 @@ pub mod oracle;
 pub mod order;
 pub mod record;
 pub mod render;
+pub mod torch;

@@ -368,7 +368,8 @@ impl Dump {
         let file = match (header.format, header.version) {
             (None, None) => {
                 let mut graph: wire::Graph = wire::from_str(text, path)?;
-                graph.name = path.file_stem().map_or_else(|| "graph".into(), |stem| stem.to_string_lossy().into_owned());
+                graph.name =
+                    path.file_stem().map_or_else(|| "graph".into(), |stem| stem.to_string_lossy().into_owned());
                 wire::File::of_one(graph)
             }
             (Some(format), _) if format != "lathe-torch-dump" => {
@@ -397,7 +398,14 @@ struct Lowering<'a> {
 impl<'a> Lowering<'a> {
     fn new(path: &'a Path, file: &wire::File) -> Self {
         let frames = file.frames.iter().cloned().map(wire::Frame::lower).collect();
-        Lowering { path, graph: String::new(), frames, frame_ids: HashMap::new(), functions: Vec::new(), function_ids: HashMap::new() }
+        Lowering {
+            path,
+            graph: String::new(),
+            frames,
+            frame_ids: HashMap::new(),
+            functions: Vec::new(),
+            function_ids: HashMap::new(),
+        }
     }
 
     fn run(mut self, file: wire::File) -> Result<Dump, DumpError> {
@@ -408,7 +416,13 @@ impl<'a> Lowering<'a> {
         let blocks = file
             .blocks
             .into_iter()
-            .map(|block| Ok(Block { span: self.span(&block.addr, block.bytes, "blocks.addr")?, pool: block.pool, live: block.live }))
+            .map(|block| {
+                Ok(Block {
+                    span: self.span(&block.addr, block.bytes, "blocks.addr")?,
+                    pool: block.pool,
+                    live: block.live,
+                })
+            })
             .collect::<Result<_, DumpError>>()?;
         let graphs = file.graphs.into_iter().map(|graph| self.graph(graph)).collect::<Result<_, _>>()?;
         Ok(Dump { path: self.path.to_owned(), frames: self.frames, functions: self.functions, blocks, graphs })
@@ -420,13 +434,17 @@ impl<'a> Lowering<'a> {
 
     fn address(&self, text: &str, field: &str) -> Result<u64, DumpError> {
         let digits = text.strip_prefix("0x").unwrap_or(text);
-        u64::from_str_radix(digits, 16).map_err(|_| self.fail(format!("`{field}` is {text:?}, expected a hexadecimal address such as \"0x7f00aa000000\"")))
+        u64::from_str_radix(digits, 16).map_err(|_| {
+            self.fail(format!("`{field}` is {text:?}, expected a hexadecimal address such as \"0x7f00aa000000\""))
+        })
     }
 
     fn span(&self, addr: &str, bytes: u64, field: &str) -> Result<Span, DumpError> {
         let addr = self.address(addr, field)?;
         if addr.checked_add(bytes).is_none() {
-            return Err(self.fail(format!("`{field}` {addr:#x} + {bytes} bytes runs past the end of the address space")));
+            return Err(
+                self.fail(format!("`{field}` {addr:#x} + {bytes} bytes runs past the end of the address space"))
+            );
         }
         Ok(Span { addr, bytes })
     }
@@ -435,14 +453,20 @@ impl<'a> Lowering<'a> {
         match at {
             None => Ok(None),
             Some(wire::At::Id(id)) if id < self.frames.len() => Ok(Some(id)),
-            Some(wire::At::Id(id)) => Err(self.fail(format!("`at` is {id}, but `frames` has {} entries", self.frames.len()))),
+            Some(wire::At::Id(id)) => {
+                Err(self.fail(format!("`at` is {id}, but `frames` has {} entries", self.frames.len())))
+            }
             Some(wire::At::Text(text)) if text.is_empty() => Ok(None),
             Some(wire::At::Text(text)) => {
                 if let Some(&id) = self.frame_ids.get(&text) {
                     return Ok(Some(id));
                 }
                 let (function, line) = text.rsplit_once(':').unwrap_or((&text, "0"));
-                self.frames.push(Frame { line: line.parse().unwrap_or(0), function: function.to_owned(), ..Frame::default() });
+                self.frames.push(Frame {
+                    line: line.parse().unwrap_or(0),
+                    function: function.to_owned(),
+                    ..Frame::default()
+                });
                 self.frame_ids.insert(text, self.frames.len() - 1);
                 Ok(Some(self.frames.len() - 1))
             }
@@ -459,7 +483,11 @@ impl<'a> Lowering<'a> {
                 "alloc" => Action::Alloc,
                 "free_requested" => Action::FreeRequested,
                 "free_completed" => Action::FreeCompleted,
-                other => return Err(self.fail(format!("allocation action {other:?} is unknown; alloc, free_requested and free_completed are"))),
+                other => {
+                    return Err(self.fail(format!(
+                        "allocation action {other:?} is unknown; alloc, free_requested and free_completed are"
+                    )));
+                }
             };
             let span = self.span(&event.addr, event.bytes, "allocations.addr")?;
             while streams.len() <= event.stream as usize && streams.len() < 4096 {
@@ -470,7 +498,14 @@ impl<'a> Lowering<'a> {
         let tensors = graph
             .tensors
             .into_iter()
-            .map(|tensor| Ok(Tensor { span: self.span(&tensor.ptr, tensor.bytes, "tensors.ptr")?, name: tensor.name, role: tensor.role, event: tensor.event }))
+            .map(|tensor| {
+                Ok(Tensor {
+                    span: self.span(&tensor.ptr, tensor.bytes, "tensors.ptr")?,
+                    name: tensor.name,
+                    role: tensor.role,
+                    event: tensor.event,
+                })
+            })
             .collect::<Result<_, DumpError>>()?;
         let ops = graph.ops.into_iter().map(|op| self.op(op)).collect::<Result<Vec<_>, _>>()?;
         let mut flat = GraphDump {
@@ -487,7 +522,11 @@ impl<'a> Lowering<'a> {
         self.body(graph.nodes, graph.edges, "", &mut flat)?;
         for write in graph.observed {
             if write.node >= flat.nodes.len() {
-                return Err(self.fail(format!("`observed.node` is {}, but the graph has {} nodes", write.node, flat.nodes.len())));
+                return Err(self.fail(format!(
+                    "`observed.node` is {}, but the graph has {} nodes",
+                    write.node,
+                    flat.nodes.len()
+                )));
             }
             flat.observed.push((write.node, self.span(&write.addr, write.bytes, "observed.addr")?));
         }
@@ -511,14 +550,23 @@ impl<'a> Lowering<'a> {
     }
 
     /// Appends nodes and edges, expanding child graphs: their roots inherit the parent's incoming edges, their leaves its outgoing ones.
-    fn body(&mut self, nodes: Vec<wire::Node>, edges: Vec<wire::Edge>, prefix: &str, flat: &mut GraphDump) -> Result<(), DumpError> {
+    fn body(
+        &mut self,
+        nodes: Vec<wire::Node>,
+        edges: Vec<wire::Edge>,
+        prefix: &str,
+        flat: &mut GraphDump,
+    ) -> Result<(), DumpError> {
         let count = nodes.len();
         let mut spans: Vec<(usize, usize)> = Vec::with_capacity(count);
         for (index, node) in nodes.into_iter().enumerate() {
             let start = flat.nodes.len();
             let label = format!("{prefix}{index}");
             if node.id.is_some_and(|id| id != index) {
-                return Err(self.fail(format!("node {label} has id {}; ids count from 0 in recording order", node.id.unwrap_or(0))));
+                return Err(self.fail(format!(
+                    "node {label} has id {}; ids count from 0 in recording order",
+                    node.id.unwrap_or(0)
+                )));
             }
             let at = self.frame(node.at.clone())?;
             if let Some(op) = node.op.filter(|&op| op >= flat.ops.len()) {
@@ -526,10 +574,14 @@ impl<'a> Lowering<'a> {
             }
             let window = node.events.map(|[lo, hi]| (lo, hi));
             if let Some((lo, hi)) = window.filter(|&(lo, hi)| lo > hi || hi > flat.events.len()) {
-                return Err(self.fail(format!("node {label}: `events` is [{lo}, {hi}], expected lo <= hi <= {}", flat.events.len())));
+                return Err(self.fail(format!(
+                    "node {label}: `events` is [{lo}, {hi}], expected lo <= hi <= {}",
+                    flat.events.len()
+                )));
             }
             if node.kind == "graph" {
-                let child = node.graph.ok_or_else(|| self.fail(format!("node {label} is a child graph without `graph`")))?;
+                let child =
+                    node.graph.ok_or_else(|| self.fail(format!("node {label} is a child graph without `graph`")))?;
                 self.body(child.nodes, child.edges, &format!("{label}/"), flat)?;
                 if flat.nodes.len() == start {
                     let kind = NodeKind::Inert("empty child graph".into());
@@ -572,7 +624,9 @@ impl<'a> Lowering<'a> {
         };
         Ok(match node.kind.as_str() {
             "kernel" => self.kernel(node, label)?,
-            "memcpy" => NodeKind::Memcpy { src: side(self, &node.src, "nodes.src")?, dst: side(self, &node.dst, "nodes.dst")? },
+            "memcpy" => {
+                NodeKind::Memcpy { src: side(self, &node.src, "nodes.src")?, dst: side(self, &node.dst, "nodes.dst")? }
+            }
             "memset" => match side(self, &node.dst, "nodes.dst")? {
                 Some(dst) => NodeKind::Memset { dst },
                 None => return Err(self.fail(format!("node {label} is a memset without `dst`"))),
@@ -585,7 +639,9 @@ impl<'a> Lowering<'a> {
                 Some(span) => NodeKind::MemFree { addr: span.addr },
                 None => return Err(self.fail(format!("node {label} is a memory free without `dst`"))),
             },
-            "empty" | "wait_event" | "event_record" | "semaphore_signal" | "semaphore_wait" => NodeKind::Inert(node.kind),
+            "empty" | "wait_event" | "event_record" | "semaphore_signal" | "semaphore_wait" => {
+                NodeKind::Inert(node.kind)
+            }
             _ => NodeKind::Opaque(node.kind),
         })
     }
@@ -619,7 +675,12 @@ impl<'a> Lowering<'a> {
             }
             _ => return Err(self.fail(format!("node {label} is a kernel: it needs `function` with `params` as hex, or `kernel` with a list of parameters"))),
         };
-        Ok(NodeKind::Kernel { function, grid: node.grid.unwrap_or([1; 3]), block: node.block.unwrap_or([1; 3]), params })
+        Ok(NodeKind::Kernel {
+            function,
+            grid: node.grid.unwrap_or([1; 3]),
+            block: node.block.unwrap_or([1; 3]),
+            params,
+        })
     }
 
     fn function(&mut self, name: String, params: Vec<(usize, usize)>) -> FunctionId {
@@ -631,6 +692,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn bytes(&self, hex: &str, label: &str) -> Result<Vec<u8>, DumpError> {
-        wire::decode_hex(hex).ok_or_else(|| self.fail(format!("node {label}: `params` is not an even run of hexadecimal digits")))
+        wire::decode_hex(hex)
+            .ok_or_else(|| self.fail(format!("node {label}: `params` is not an even run of hexadecimal digits")))
     }
 }

@@ -101,14 +101,16 @@ impl Allocations {
     /// All allocations that ever held this address, in order of birth.
     pub fn holding(&self, addr: u64) -> Vec<AllocationId> {
         let after = self.by_address.partition_point(|&id| self.list[id].span.addr <= addr);
-        let mut ids: Vec<_> = self.by_address[..after].iter().copied().filter(|&id| self.list[id].span.contains(addr)).collect();
+        let mut ids: Vec<_> =
+            self.by_address[..after].iter().copied().filter(|&id| self.list[id].span.contains(addr)).collect();
         ids.sort_unstable();
         ids
     }
 
     /// Adds memory that only a node's parameters mention.
     pub fn add_unlisted(&mut self, spans: &[Span]) {
-        let mut spans: Vec<Span> = spans.iter().copied().filter(|span| span.bytes > 0 && !self.knows(span.addr)).collect();
+        let mut spans: Vec<Span> =
+            spans.iter().copied().filter(|span| span.bytes > 0 && !self.knows(span.addr)).collect();
         spans.sort_unstable();
         for span in spans {
             match self.list.last_mut() {
@@ -176,7 +178,9 @@ fn name_tensors(tensors: &[Tensor], born: &mut [Allocation]) -> Vec<Allocation> 
             None => {
                 let free = |life: &Allocation| life.name.is_none();
                 let exact = born.iter().position(|life| free(life) && life.span == tensor.span);
-                exact.or_else(|| born.iter().position(|life| free(life) && holds(life))).or_else(|| born.iter().position(holds))
+                exact
+                    .or_else(|| born.iter().position(|life| free(life) && holds(life)))
+                    .or_else(|| born.iter().position(holds))
             }
         };
         match found {
@@ -185,7 +189,11 @@ fn name_tensors(tensors: &[Tensor], born: &mut [Allocation]) -> Vec<Allocation> 
                 life.name = Some(joined(life.name.take(), &tensor.name));
                 life.role = life.role.or(Some(tensor.role));
             }
-            None => before.push(Allocation { name: Some(tensor.name.clone()), role: Some(tensor.role), ..blank(tensor.span, Origin::Before) }),
+            None => before.push(Allocation {
+                name: Some(tensor.name.clone()),
+                role: Some(tensor.role),
+                ..blank(tensor.span, Origin::Before)
+            }),
         }
     }
     merge_views(before)
@@ -279,16 +287,18 @@ impl<'a> TimeLine<'a> {
         TimeLine { allocations, position: 0, end: events, holding: HashMap::new(), read, used, births }
     }
 
-    /// Places the next node and says what its pointers mean; `None` for an address nobody ever held.
-    pub fn place(&mut self, pointers: &[(u64, Use)], window: Option<(usize, usize)>) -> Vec<Option<Meaning>> {
-        for &(addr, _) in pointers {
-            let allocations = self.allocations;
-            self.holding.entry(addr).or_insert_with(|| allocations.holding(addr));
-        }
+    /// Places the next node by its pointers, between the events of `window` where that is known.
+    pub fn place(&mut self, pointers: &[(u64, Use)], window: Option<(usize, usize)>) {
+        self.hold(pointers);
         let (low, high) = window.unwrap_or((0, self.end));
         self.position = self.position.max(low).min(high.max(self.position));
         self.advance_to_births(pointers, high);
         self.advance_to_next_life(pointers, high);
+    }
+
+    /// What pointers of the node placed last mean; `None` for an address nobody ever held.
+    pub fn look(&mut self, pointers: &[(u64, Use)]) -> Vec<Option<Meaning>> {
+        self.hold(pointers);
         let meanings: Vec<_> = pointers.iter().map(|&(addr, _)| self.meaning(addr)).collect();
         for (meaning, (_, use_)) in meanings.iter().zip(pointers) {
             if let Some(Meaning { allocation, .. }) = *meaning {
@@ -299,20 +309,33 @@ impl<'a> TimeLine<'a> {
         meanings
     }
 
+    fn hold(&mut self, pointers: &[(u64, Use)]) {
+        let allocations = self.allocations;
+        for &(addr, _) in pointers {
+            self.holding.entry(addr).or_insert_with(|| allocations.holding(addr));
+        }
+    }
+
     fn alive_at(&self, addr: u64, position: usize) -> Option<AllocationId> {
         self.holding[&addr].iter().rev().copied().find(|&id| self.allocations.list[id].alive(position))
     }
 
     /// The position just after the next birth at `addr` from `position` on.
     fn next_birth(&self, addr: u64) -> Option<(AllocationId, usize)> {
-        let born = |&id: &AllocationId| self.allocations.list[id].born.filter(|&born| born >= self.position).map(|born| (id, born + 1));
+        let born = |&id: &AllocationId| {
+            self.allocations.list[id].born.filter(|&born| born >= self.position).map(|born| (id, born + 1))
+        };
         self.holding[&addr].iter().find_map(born)
     }
 
     fn advance_to_births(&mut self, pointers: &[(u64, Use)], high: usize) {
         loop {
             let missing = pointers.iter().filter(|&&(addr, _)| self.alive_at(addr, self.position).is_none());
-            let next = missing.filter_map(|&(addr, _)| self.next_birth(addr)).map(|(_, position)| position).filter(|&position| position <= high).max();
+            let next = missing
+                .filter_map(|&(addr, _)| self.next_birth(addr))
+                .map(|(_, position)| position)
+                .filter(|&position| position <= high)
+                .max();
             match next {
                 Some(position) => self.position = position,
                 None => return,

@@ -16,7 +16,10 @@ pub struct KernelName {
 impl KernelName {
     /// Demangles and shortens a name as the driver gives it.
     pub fn new(mangled: &str) -> KernelName {
-        let full = cpp_demangle::Symbol::new(mangled).ok().and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| mangled.to_owned());
+        let full = cpp_demangle::Symbol::new(mangled)
+            .ok()
+            .and_then(|symbol| symbol.demangle().ok())
+            .unwrap_or_else(|| mangled.to_owned());
         let short = shorten(&full);
         KernelName { full, short }
     }
@@ -35,8 +38,16 @@ fn shorten(full: &str) -> String {
     let name = full.strip_prefix("void ").unwrap_or(full);
     let end = name.find(['<', '(']).unwrap_or(name.len());
     // `(anonymous namespace)::f` opens with a parenthesis that is no parameter list.
-    let name = if name[end..].starts_with("(anonymous namespace)::") { &name[end + "(anonymous namespace)::".len()..] } else { name };
-    if name.len() < full.len() && name.contains("(anonymous namespace)::") && !name.starts_with('<') && name.find('<').unwrap_or(0) > name.find('(').unwrap_or(usize::MAX) {
+    let name = if name[end..].starts_with("(anonymous namespace)::") {
+        &name[end + "(anonymous namespace)::".len()..]
+    } else {
+        name
+    };
+    if name.len() < full.len()
+        && name.contains("(anonymous namespace)::")
+        && !name.starts_with('<')
+        && name.find('<').unwrap_or(0) > name.find('(').unwrap_or(usize::MAX)
+    {
         return shorten(name);
     }
     let end = name.find(['<', '(']).unwrap_or(name.len());
@@ -100,13 +111,19 @@ mod tests {
         assert_eq!(KernelName::new("triton_poi_fused_mul_0").short, "triton_poi_fused_mul_0");
         let long = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x32x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas";
         let short = KernelName::new(long).short;
-        assert!(short.starts_with("sm80_xmma_gemm") && short.ends_with("5x_cublas") && short.chars().count() <= LONGEST, "{short}");
+        assert!(
+            short.starts_with("sm80_xmma_gemm") && short.ends_with("5x_cublas") && short.chars().count() <= LONGEST,
+            "{short}"
+        );
     }
 
     #[test]
     fn parameter_types_split_at_top_level_only() {
         let full = "void f<int, a::b(int, long)::{lambda(int)#1}>(std::array<char*, 2ul>, float const*, void (*)(int, int), float*)";
-        assert_eq!(parameter_types(full).unwrap(), ["std::array<char*, 2ul>", "float const*", "void (*)(int, int)", "float*"]);
+        assert_eq!(
+            parameter_types(full).unwrap(),
+            ["std::array<char*, 2ul>", "float const*", "void (*)(int, int)", "float*"]
+        );
         assert_eq!(parameter_types("f()").unwrap(), Vec::<&str>::new());
         assert_eq!(parameter_types("triton_kernel"), None);
     }

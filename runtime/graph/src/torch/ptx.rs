@@ -55,7 +55,8 @@ impl Flow {
 }
 
 fn strip_comments(text: &str) -> String {
-    static COMMENT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?s)/\*.*?\*/|//[^\n]*").expect("a constant pattern"));
+    static COMMENT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?s)/\*.*?\*/|//[^\n]*").expect("a constant pattern"));
     COMMENT.replace_all(text, "").into_owned()
 }
 
@@ -110,7 +111,10 @@ struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     fn parse(statement: &'a str) -> Option<Instruction<'a>> {
         let mut text = statement.trim();
-        while let Some((label, rest)) = text.split_once(':').filter(|(label, _)| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "$_%".contains(c))) {
+        while let Some((label, rest)) = text
+            .split_once(':')
+            .filter(|(label, _)| !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "$_%".contains(c)))
+        {
             // `shared::cluster` has two colons and is no label.
             if rest.starts_with(':') || label.is_empty() {
                 break;
@@ -144,7 +148,10 @@ impl<'a> Instruction<'a> {
 
     /// In a copy between state spaces: whether the first named one, the destination, is global.
     fn copies_to_global(&self) -> bool {
-        self.opcode.iter().find(|part| **part == "global" || part.starts_with("shared")).is_some_and(|part| *part == "global")
+        self.opcode
+            .iter()
+            .find(|part| **part == "global" || part.starts_with("shared"))
+            .is_some_and(|part| *part == "global")
     }
 }
 
@@ -168,7 +175,9 @@ fn split_operands(text: &str) -> Vec<&str> {
 
 /// Registers and names inside an operand.
 fn names(operand: &str) -> impl Iterator<Item = &str> {
-    operand.split(|c: char| !(c.is_alphanumeric() || "%$_.".contains(c))).filter(|part| part.starts_with(|c: char| c == '%' || c == '_' || c == '$' || c.is_alphabetic()))
+    operand
+        .split(|c: char| !(c.is_alphanumeric() || "%$_.".contains(c)))
+        .filter(|part| part.starts_with(|c: char| c == '%' || c == '_' || c == '$' || c.is_alphabetic()))
 }
 
 struct Analysis<'a> {
@@ -197,7 +206,8 @@ impl<'a> Analysis<'a> {
                 self.propagate(instruction);
             }
         }
-        self.flow.waits = instructions.iter().any(|instruction| instruction.opcode[0] == "griddepcontrol" && instruction.has("wait"));
+        self.flow.waits =
+            instructions.iter().any(|instruction| instruction.opcode[0] == "griddepcontrol" && instruction.has("wait"));
         let mut waited = false;
         for instruction in &instructions {
             waited |= instruction.opcode[0] == "griddepcontrol" && instruction.has("wait");
@@ -241,7 +251,8 @@ impl<'a> Analysis<'a> {
                 self.add(first, loaded);
             }
             "st" => {
-                let value: BTreeSet<Source> = instruction.operands.iter().skip(1).flat_map(|operand| self.sources(operand)).collect();
+                let value: BTreeSet<Source> =
+                    instruction.operands.iter().skip(1).flat_map(|operand| self.sources(operand)).collect();
                 if instruction.has("param") {
                     self.add(first, value);
                 } else if let Some(space) = ["local", "shared"].into_iter().find(|space| instruction.has(space)) {
@@ -252,7 +263,8 @@ impl<'a> Analysis<'a> {
                 let sources = instruction.operands.last().map(|operand| self.sources(operand)).unwrap_or_default();
                 self.add(first, sources);
             }
-            "mul" | "shl" | "shr" | "div" | "rem" | "setp" | "atom" | "red" | "call" | "cp" | "bar" | "barrier" | "mbarrier" | "mma" | "wgmma" | "prefetch" => {}
+            "mul" | "shl" | "shr" | "div" | "rem" | "setp" | "atom" | "red" | "call" | "cp" | "bar" | "barrier"
+            | "mbarrier" | "mma" | "wgmma" | "prefetch" => {}
             _ => {
                 let sources = instruction.operands.iter().skip(1).flat_map(|operand| self.sources(operand)).collect();
                 self.add(first, sources);
@@ -268,7 +280,9 @@ impl<'a> Analysis<'a> {
         let (base, offset) = (base.trim(), offset.trim().parse::<usize>());
         for (rank, register) in names(destination).enumerate() {
             let sources = match (self.params.get(base), &offset) {
-                (Some(&index), Ok(offset)) if width == 8 => BTreeSet::from([Source::Word { index, offset: offset + rank * width }]),
+                (Some(&index), Ok(offset)) if width == 8 => {
+                    BTreeSet::from([Source::Word { index, offset: offset + rank * width }])
+                }
                 (Some(_), Ok(_)) => BTreeSet::new(),
                 (Some(&index), Err(_)) => BTreeSet::from([Source::Somewhere { index }]),
                 (None, _) => self.sources(address),

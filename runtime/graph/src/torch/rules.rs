@@ -140,15 +140,25 @@ impl Fit<'_> {
     /// Roles of the words that `is_pointer` accepts: `(word, use)`. `words` are all 8-byte words of the parameter buffer.
     pub fn uses(&self, function: &Function, words: &[Word], is_pointer: impl Fn(Word) -> bool) -> Vec<(Word, Use)> {
         match &self.0.roles {
-            Roles::At(at) => words.iter().filter_map(|&word| Some((word, *at.get(&word.offset)?))).filter(|&(word, _)| word.addr != 0).collect(),
+            Roles::At(at) => words
+                .iter()
+                .filter_map(|&word| Some((word, *at.get(&word.offset)?)))
+                .filter(|&(word, _)| word.addr != 0)
+                .collect(),
             Roles::Param(params) => {
                 let mut uses = Vec::new();
                 for (index, sequence) in params {
-                    let Some(&(offset, bytes)) = resolve(*index, function.params.len()).and_then(|index| function.params.get(index)) else { continue };
-                    let inside = words.iter().filter(|word| (offset..offset + bytes).contains(&word.offset) && word.offset % 8 == 0 && word.addr != 0);
+                    let Some(&(offset, bytes)) =
+                        resolve(*index, function.params.len()).and_then(|index| function.params.get(index))
+                    else {
+                        continue;
+                    };
+                    let inside = words.iter().filter(|word| {
+                        (offset..offset + bytes).contains(&word.offset) && word.offset % 8 == 0 && word.addr != 0
+                    });
                     // An array of pointers is dense; a struct is not, and only its words in known memory count.
                     let dense = bytes % 8 == 0 && sequence.roles.len() > 1;
-                    let inside = inside.filter(|&&word| dense || bytes == 8 || is_pointer(word));
+                    let inside = inside.filter(|&&word| dense || is_pointer(word));
                     uses.extend(inside.enumerate().filter_map(|(rank, &word)| Some((word, sequence.get(rank)?))));
                 }
                 uses
@@ -224,7 +234,8 @@ impl Rules {
     /// # Errors
     /// [`RuleError`], naming the rule, the value and what is accepted.
     pub fn parse(text: &str, path: &Path) -> Result<Rules, RuleError> {
-        let file: RuleFile = toml::from_str(text).map_err(|error| RuleError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+        let file: RuleFile = toml::from_str(text)
+            .map_err(|error| RuleError::Syntax { path: path.to_owned(), message: error.to_string() })?;
         let rules = file.rule.into_iter().map(|rule| rule.lower(path)).collect::<Result<_, _>>()?;
         Ok(Rules { rules })
     }
@@ -234,7 +245,11 @@ impl Rules {
         let bytes = function.params.iter().map(|&(offset, bytes)| offset + bytes).max().unwrap_or(0);
         self.rules
             .iter()
-            .find(|rule| grid[2] >= rule.min_grid_z && rule.param_bytes.is_none_or(|want| want == bytes) && rule.kernel.is_match(full_name))
+            .find(|rule| {
+                grid[2] >= rule.min_grid_z
+                    && rule.param_bytes.is_none_or(|want| want == bytes)
+                    && rule.kernel.is_match(full_name)
+            })
             .map(Fit)
     }
 
@@ -298,23 +313,34 @@ impl RuleText {
         };
         let sequence = |texts: &[String]| {
             let repeats = texts.last().is_some_and(|last| last.ends_with("..."));
-            let bare = |(index, text): (usize, &String)| role(if index + 1 == texts.len() { text.trim_end_matches("...") } else { text });
+            let bare = |(index, text): (usize, &String)| {
+                role(if index + 1 == texts.len() { text.trim_end_matches("...") } else { text })
+            };
             let roles = texts.iter().enumerate().map(bare).collect::<Result<Vec<_>, _>>()?;
-            if roles.is_empty() { Err(fail("a list of roles is empty; give at least one".into())) } else { Ok(Sequence { roles, repeats }) }
+            if roles.is_empty() {
+                Err(fail("a list of roles is empty; give at least one".into()))
+            } else {
+                Ok(Sequence { roles, repeats })
+            }
         };
-        let kernel = Regex::new(&self.kernel).map_err(|error| fail(format!("`kernel` is not a regular expression: {error}")))?;
+        let kernel =
+            Regex::new(&self.kernel).map_err(|error| fail(format!("`kernel` is not a regular expression: {error}")))?;
         let roles = match (&self.at, &self.param, &self.order) {
             (Some(at), None, None) => {
                 let entry = |(offset, text): (&String, &String)| {
                     let value = offset.parse().ok().filter(|offset| offset % 8 == 0);
-                    let value = value.ok_or_else(|| fail(format!("offset {offset:?} in `at` is not a multiple of 8 such as \"280\"")))?;
+                    let value = value.ok_or_else(|| {
+                        fail(format!("offset {offset:?} in `at` is not a multiple of 8 such as \"280\""))
+                    })?;
                     Ok((value, role(text)?))
                 };
                 Roles::At(at.iter().map(entry).collect::<Result<_, RuleError>>()?)
             }
             (None, Some(param), None) => {
                 let entry = |(index, texts): (&String, &OneOrMore)| {
-                    let value = index.parse().map_err(|_| fail(format!("index {index:?} in `param` is not a number such as \"0\" or \"-1\"")))?;
+                    let value = index.parse().map_err(|_| {
+                        fail(format!("index {index:?} in `param` is not a number such as \"0\" or \"-1\""))
+                    })?;
                     let sequence = match texts {
                         OneOrMore::One(text) => Sequence { roles: vec![role(text)?], repeats: true },
                         OneOrMore::More(texts) => sequence(texts)?,
@@ -329,7 +355,8 @@ impl RuleText {
         if self.run && !matches!(roles, Roles::Order(_)) {
             return Err(fail("`run` goes with `order` only".into()));
         }
-        let (param_bytes, min_grid_z, run, elements_at) = (self.param_bytes, self.min_grid_z.unwrap_or(0), self.run, self.elements_at);
+        let (param_bytes, min_grid_z, run, elements_at) =
+            (self.param_bytes, self.min_grid_z.unwrap_or(0), self.run, self.elements_at);
         Ok(Rule { name: self.name, kernel, param_bytes, min_grid_z, roles, run, elements_at })
     }
 }

@@ -210,7 +210,9 @@ impl Edge {
         const PROGRAMMATIC: usize = 1;
         match self {
             Edge::Plain([src, dst]) => EdgeDump { src, dst, programmatic: false },
-            Edge::Typed([src, dst, kind, ..]) | Edge::Object { src, dst, kind } => EdgeDump { src, dst, programmatic: kind == PROGRAMMATIC },
+            Edge::Typed([src, dst, kind, ..]) | Edge::Object { src, dst, kind } => {
+                EdgeDump { src, dst, programmatic: kind == PROGRAMMATIC }
+            }
         }
     }
 }
