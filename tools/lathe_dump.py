@@ -17,6 +17,7 @@ Recording changes no address and no edge of the captured graph.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -399,9 +400,16 @@ def _user_frame(depth: int) -> tuple[str, int, str] | None:
     return None
 
 
+_internal: dict[str, bool] = {}
+
+
 def _is_internal(file: str) -> bool:
-    parts = file.replace("\\", "/").split("/")
-    return os.path.abspath(file) == _HERE or "torch" in parts or "triton" in parts or "contextlib.py" in parts[-1:] or file.startswith("<")
+    if file not in _internal:
+        modules = [sys.modules.get(name) for name in ("torch", "triton")]
+        roots = [os.path.dirname(module.__file__) + os.sep for module in modules if getattr(module, "__file__", None)]
+        path = os.path.abspath(file)
+        _internal[file] = file.startswith("<") or path in (_HERE, contextlib.__file__) or path.startswith(tuple(roots))
+    return _internal[file]
 
 
 def _operand(tensor: Any) -> dict[str, Any] | None:
@@ -827,7 +835,11 @@ class Ordered:
         driver.call("cuGraphClone", ctypes.byref(clone), ctypes.c_void_p(graph))
         try:
             originals = driver.nodes(graph)
+            # The driver refuses an edge that is there already.
+            present = {tuple(edge[:2]) for edge in driver.edges(graph, {node: index for index, node in enumerate(originals)})}
             for before, after in edges:
+                if (before, after) in present:
+                    continue
                 pair = []
                 for index in (before, after):
                     if not 0 <= index < len(originals):

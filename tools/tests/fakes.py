@@ -210,6 +210,7 @@ class FakeTorch(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("torch")
         self.__version__ = "2.11.0"
+        self.__file__ = "/site-packages/torch/__init__.py"
         self.trace: list[dict] = []
         self.segments: list[dict] = []
         self.recording = False

@@ -129,6 +129,9 @@ class ReadingTheDriver(DumpCase):
         first, second = self.cuda.graphs[graph.raw]["nodes"]
         lathe_dump.ordered(graph, [(1, 0)], driver=self.driver)
         self.assertEqual(self.cuda.instantiated, [(second, first)])
+        graph.raw = self.cuda.graph([{"type": KERNEL}, {"type": KERNEL}], [(0, 1)])
+        lathe_dump.ordered(graph, [(0, 1)], driver=self.driver)
+        self.assertEqual(len(self.cuda.instantiated), 1, "an edge that is there already is not added again")
         with self.assertRaisesRegex(lathe_dump.DumpError, "node 7 does not exist"):
             lathe_dump.ordered(graph, [(0, 7)], driver=self.driver)
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::dump::{Dump, FunctionId, GraphDump, NodeDump, NodeKind, Span};
+use super::dump::{Dump, FunctionId, GraphDump, NodeDump, NodeKind, Operand, Span};
 use super::evidence::Evidence;
 use super::history::Allocations;
+use super::import::Because;
 use super::names::KernelName;
 use super::ptx::Flow;
 use super::rules::{Rules, Use, Word, signature_uses};
@@ -24,8 +25,8 @@ pub struct PointerUse {
     pub place: String,
     /// Whether the word is known to be a pointer; otherwise it is a word inside a struct that looks like one.
     pub sure: bool,
-    /// Only some rows of a strided view are touched: overlapping spans need not share bytes.
-    pub strided: bool,
+    /// Bytes of one contiguous row and distance between rows, where only rows of the span are touched.
+    pub rows: Option<(u64, u64)>,
     /// Before the kernel's programmatic wait, if it has programmatic predecessors.
     pub before_wait: bool,
 }
@@ -35,8 +36,6 @@ pub struct Kernel {
     /// Its names.
     pub name: KernelName,
     flow: Option<Flow>,
-    /// The dump holds PTX in which the entry was not found.
-    pub ptx_without_entry: bool,
     signature: Vec<Option<Use>>,
 }
 
@@ -47,7 +46,7 @@ impl Kernel {
             let name = KernelName::new(&function.name);
             let flow = function.ptx.as_deref().and_then(|ptx| Flow::of(ptx, &function.name));
             let signature = signature_uses(&name.full, function.params.len());
-            Kernel { ptx_without_entry: function.ptx.is_some() && flow.is_none(), name, flow, signature }
+            Kernel { name, flow, signature }
         };
         dump.functions.iter().map(of).collect()
     }
@@ -136,7 +135,7 @@ impl Reader<'_> {
             evidence: Evidence::Driver,
             place: place.into(),
             sure: true,
-            strided: false,
+            rows: None,
             before_wait: false,
         };
         let uses = match &node.kind {
@@ -219,12 +218,14 @@ impl Reader<'_> {
                 };
                 PointerUse {
                     addr: word.addr,
-                    bytes: reach.map(|(bytes, _)| bytes).or(extent),
+                    bytes: reach.map(|operand| operand.span.bytes).or(extent),
                     use_,
                     evidence,
                     place: place_of(&function.params, word.offset),
                     sure,
-                    strided: reach.is_some_and(|(_, strided)| strided),
+                    rows: reach
+                        .filter(|operand| operand.pitch > operand.row)
+                        .map(|operand| (operand.row, operand.pitch)),
                     before_wait,
                 }
             })
@@ -242,8 +243,7 @@ impl Reader<'_> {
         param: Option<usize>,
     ) -> (Word, Use, Evidence) {
         if let Some(op) = node.op.map(|op| &graph.ops[op]) {
-            let holds =
-                |operands: &[super::dump::Operand]| operands.iter().any(|operand| operand.span.contains(word.addr));
+            let holds = |operands: &[Operand]| operands.iter().any(|operand| operand.span.contains(word.addr));
             let evidence = || Evidence::Operator(op.name.clone());
             match (holds(&op.reads), holds(&op.writes)) {
                 (true, true) => return (word, Use::ReadWrite, evidence()),
@@ -260,11 +260,50 @@ impl Reader<'_> {
     }
 }
 
-/// How far a pointer reaches when the operator was given a tensor at that address, and whether the tensor is strided.
-fn operand_reach(graph: &GraphDump, node: &NodeDump, addr: u64) -> Option<(u64, bool)> {
+/// The widest tensor that the operator was given at that address.
+fn operand_reach(graph: &GraphDump, node: &NodeDump, addr: u64) -> Option<Operand> {
     let op = &graph.ops[node.op?];
     let at = op.reads.iter().chain(&op.writes).filter(|operand| operand.span.addr == addr && operand.span.bytes > 0);
-    at.map(|operand| (operand.span.bytes, operand.pitch > operand.row)).max()
+    at.copied().max_by_key(|operand| (operand.span.bytes, operand.row))
+}
+
+/// The bytes of a strided view: `row` bytes at every `pitch`.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    span: Span,
+    row: u64,
+    pitch: u64,
+}
+
+impl Rows {
+    /// The rows of a use whose reach is known.
+    pub fn of(because: &Because) -> Option<Rows> {
+        let (row, pitch) = because.rows.unwrap_or((because.span.bytes, because.span.bytes));
+        because.extent_known.then_some(Rows { span: because.span, row: row.max(1), pitch: pitch.max(1) })
+    }
+
+    /// Whether no byte is in both.
+    pub fn is_apart_from(self, other: Rows) -> bool {
+        let Some(common) = self.span.intersection(other.span) else { return true };
+        let (coarse, fine) = if self.pitch >= other.pitch { (self, other) } else { (other, self) };
+        let mut row = (common.addr - coarse.span.addr) / coarse.pitch;
+        while coarse.span.addr + row * coarse.pitch < common.end() {
+            let start = coarse.span.addr + row * coarse.pitch;
+            if fine.touches(start.max(common.addr), (start + coarse.row).min(common.end())) {
+                return false;
+            }
+            row += 1;
+        }
+        true
+    }
+
+    fn touches(self, start: u64, end: u64) -> bool {
+        if start >= end {
+            return false;
+        }
+        let into = (start - self.span.addr) % self.pitch;
+        into < self.row || start + (self.pitch - into) < end
+    }
 }
 
 fn place_of(params: &[(usize, usize)], offset: usize) -> String {
@@ -272,5 +311,30 @@ fn place_of(params: &[(usize, usize)], offset: usize) -> String {
         Some(index) if params[index] == (offset, 8) => format!("parameter {index}"),
         Some(index) => format!("parameter {index} + {}", offset - params[index].0),
         None => format!("offset {offset}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(addr: u64, bytes: u64, row: u64, pitch: u64) -> Rows {
+        Rows { span: Span { addr, bytes }, row, pitch }
+    }
+
+    #[test]
+    fn column_halves_are_apart_and_overlapping_columns_are_not() {
+        let (left, right) = (rows(0, 4 * 100 + 50, 50, 100), rows(50, 4 * 100 + 50, 50, 100));
+        assert!(left.is_apart_from(right) && right.is_apart_from(left));
+        let wide = rows(49, 4 * 100 + 51, 51, 100);
+        assert!(!left.is_apart_from(wide) && !wide.is_apart_from(left));
+    }
+
+    #[test]
+    fn a_dense_range_in_the_gap_of_a_strided_view_is_apart() {
+        let left = rows(0, 450, 50, 100);
+        let dense = |addr: u64, bytes: u64| rows(addr, bytes, bytes, bytes);
+        assert!(left.is_apart_from(dense(160, 40)) && dense(160, 40).is_apart_from(left));
+        assert!(!left.is_apart_from(dense(160, 41)) && !dense(149, 1).is_apart_from(left));
     }
 }

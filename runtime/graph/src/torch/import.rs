@@ -64,8 +64,10 @@ pub struct Because {
     pub evidence: Evidence,
     /// The bytes it can reach.
     pub span: Span,
-    /// Only rows of the span are touched.
-    pub strided: bool,
+    /// Whether the dump says how far the pointer reaches, or the end of its buffer is taken.
+    pub extent_known: bool,
+    /// Bytes of one contiguous row and distance between rows, where only rows of the span are touched.
+    pub rows: Option<(u64, u64)>,
 }
 
 /// A pointer whose memory the host had given back.
@@ -345,7 +347,8 @@ impl<'a> Importer<'a> {
                 use_: use_.use_,
                 evidence: use_.evidence.clone(),
                 span: *span,
-                strided: use_.strided,
+                extent_known: use_.bytes.is_some(),
+                rows: use_.rows,
             });
             self.evidence.insert((node, buffer), because.collect());
             let pointers = uses.iter().map(|(use_, _)| Pointer { parameter: use_.place.clone(), value: use_.addr });

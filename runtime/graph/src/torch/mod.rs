@@ -10,6 +10,7 @@
 //! ```
 
 mod access;
+mod check;
 mod coverage;
 mod dump;
 mod evidence;
@@ -20,6 +21,7 @@ mod ptx;
 mod rules;
 mod wire;
 
+pub use check::{Checked, Finding, Side, check};
 pub use coverage::Coverage;
 pub use dump::{Dump, DumpError, Frame, GraphDump, Span, VERSION};
 pub use evidence::{Certainty, Evidence};

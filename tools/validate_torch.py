@@ -1,0 +1,610 @@
+"""Check the checker against a GPU: capture small multi-stream programs, right and wrong twins, dump them, and replay forced orders.
+
+    python3 tools/validate_torch.py OUTDIR        (a CUDA GPU, PyTorch 2.8 or newer)
+
+Writes OUTDIR/results.json and OUTDIR/dumps.tar.gz. `results.json` says for every program what the hardware showed: how many of 1,000
+replays as captured differ from the recorded order, and for each unordered pair of nodes whether running the later one first changes
+an output. `lathe torch check` on the dumps must agree.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import torch  # noqa: E402
+
+import lathe_dump  # noqa: E402
+
+REPLAYS = 1_000
+PER_PAIR = 50
+N = 1 << 20
+
+
+@dataclass
+class Program:
+    """A captured program: what to compare, and what eager code does between replays."""
+
+    graphs: list[lathe_dump.Captured]
+    outputs: list[torch.Tensor]
+    keep: list[Any] = field(default_factory=list)
+    eager: Callable[[], bool] | None = None
+    """For faults that no order of one graph shows: replays, and says whether memory was corrupted."""
+    twin: lathe_dump.Captured | None = None
+
+
+def rand(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*size, device="cuda").to(dtype)
+
+
+# ---- S1 to S3: order inside one graph ---------------------------------------------------------------------------------------
+
+
+def s1(fix: str | None = None) -> Program:
+    side = torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    with lathe_dump.capture("s1") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        a = src * 2
+        g.name(a=a)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            out.copy_(a)
+            if fix == "record_stream":
+                a.record_stream(side)
+        if fix == "join":
+            main.wait_stream(side)
+        del a
+        b = torch.full((N,), 7.0, device="cuda")
+        g.name(b=b)
+        out2.copy_(b)
+        main.wait_stream(side)
+    return Program([g], [out, out2], [src])
+
+
+def s2(fix: str | None = None) -> Program:
+    side = torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    with lathe_dump.capture("s2") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            first = src * 2
+            g.name(first=first)
+        main.wait_stream(side)
+        torch.mul(first, 3.0, out=out)
+        del first
+        if fix == "wait":
+            side.wait_stream(main)
+        with torch.cuda.stream(side):
+            second = src + 5
+            g.name(second=second)
+            out2.copy_(second)
+        main.wait_stream(side)
+    return Program([g], [out, out2], [src])
+
+
+def s3(fix: str | None = None) -> Program:
+    side = torch.cuda.Stream()
+    src, o1, o2, p = rand(N), rand(N), rand(N), rand(N)
+    with lathe_dump.capture("s3") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        g.name(role="persistent", P=p)
+        side.wait_stream(main)
+        for layer, o in enumerate((o1, o2)):
+            if fix == "edge" and layer:
+                side.wait_stream(main)
+            with torch.cuda.stream(side):
+                torch.mul(src, 2.0 + layer, out=p)
+                done = torch.cuda.Event()
+                done.record(side)
+            main.wait_event(done)
+            o.copy_(p)
+        main.wait_stream(side)
+    return Program([g], [o1, o2], [src, p])
+
+
+# ---- S4 to S8: memory across graphs and eager code -------------------------------------------------------------------------
+
+
+def s4(fix: str | None = None) -> Program:
+    side = torch.cuda.Stream()
+    src, out = rand(N), rand(N)
+    with torch.cuda.stream(side):
+        cached = torch.empty(N, device="cuda")
+        del cached
+    torch.cuda.synchronize()
+    with lathe_dump.capture("s4") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        if fix == "join":
+            side.wait_stream(main)
+        with torch.cuda.stream(side):
+            x = torch.empty(N, device="cuda")
+        if fix is None:
+            side.wait_stream(main)
+        with torch.cuda.stream(side):
+            torch.mul(src, 2.0, out=x)
+            g.name(x=x)
+            out.copy_(x)
+        main.wait_stream(side)
+        address = x.data_ptr()
+        del x
+    with torch.cuda.stream(side):
+        victims = [torch.full((N,), 7.0, device="cuda") for _ in range(3)]
+    torch.cuda.synchronize()
+
+    def eager() -> bool:
+        g.replay()
+        torch.cuda.synchronize()
+        return any(bool((victim != 7.0).any()) for victim in victims)
+
+    return Program([g], [out], [src, victims, address], eager)
+
+
+def s5(fix: str | None = None) -> Program:
+    src, out, out2 = rand(N), rand(N), rand(N)
+    p = torch.empty(N, device="cuda") if fix == "before" else None
+    with lathe_dump.capture("s5") as g:
+        a = src * 2
+        g.name(a=a)
+        out.copy_(a)
+        del a
+        if p is None:
+            p = torch.empty(N, device="cuda")
+        g.name(role="persistent", P=p)
+        out2.copy_(p)
+
+    def eager() -> bool:
+        p.fill_(3.0)
+        g.replay()
+        torch.cuda.synchronize()
+        return bool((out2 != 3.0).any())
+
+    return Program([g], [out], [src, p, out2], eager)
+
+
+def s6(fix: str | None = None) -> Program:
+    src, out = rand(N), rand(N)
+    with lathe_dump.capture("s6 first") as g1:
+        y = src * 2
+        g1.name(role="output", y=y)
+    alias = lathe_dump._bytes_at(torch, y.data_ptr(), y.numel() * 4).view(torch.float32)
+    held = y if fix == "held" else None
+    del y
+    with lathe_dump.capture("s6 second", pool=g1.pool()) as g2:
+        z = src * 3
+        g2.name(z=z)
+        out.copy_(z)
+        del z
+
+    def eager() -> bool:
+        g1.replay()
+        g2.replay()
+        torch.cuda.synchronize()
+        return bool((alias != src * 2).any())
+
+    return Program([g1, g2], [out], [src, held, alias], eager)
+
+
+def s7(fix: str | None = None) -> Program:
+    src, out = rand(N), rand(N)
+    workspace = torch.empty(N, device="cuda")
+    old = workspace if fix == "kept" else None
+    with lathe_dump.capture("s7") as g:
+        g.name(role="persistent", workspace=workspace)
+        torch.mul(src, 2.0, out=workspace)
+        out.copy_(workspace)
+    workspace = torch.empty(2 * N, device="cuda")
+    victims = [torch.full((N - 64,), 7.0, device="cuda") for _ in range(3)]
+
+    def eager() -> bool:
+        g.replay()
+        torch.cuda.synchronize()
+        return any(bool((victim != 7.0).any()) for victim in victims)
+
+    return Program([g], [out], [src, old, workspace, victims], eager)
+
+
+def s8(fix: str | None = None) -> Program:
+    """A cuBLAS workspace, keyed by stream, that lives in the pool of the graph captured first."""
+    stream = torch.cuda.Stream()
+    a, b, o1, o2 = rand(8, 2048), rand(2048, 1024), rand(8, 1024), rand(8, 1024)
+    torch._C._cuda_clearCublasWorkspaces()
+    with lathe_dump.capture("s8 first", stream=stream) as g1:
+        torch.mm(a, b, out=o1)
+    if fix == "own":
+        torch._C._cuda_clearCublasWorkspaces()
+    with lathe_dump.capture("s8 second", stream=stream) as g2:
+        torch.mm(a, b, out=o2)
+    return Program([g1, g2], [o2], [a, b, o1, stream])
+
+
+# ---- no findings: views, in place, disjoint halves ----------------------------------------------------------------------------
+
+
+def halves(kind: str) -> Program:
+    side = torch.cuda.Stream()
+    src = rand(1024, 1024)
+    out = rand(1024, 1024)
+    left, right = (out[:512], out[512:]) if kind == "rows" else (out[:, :512], out[:, 512:])
+    with lathe_dump.capture(f"halves {kind}") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        side.wait_stream(main)
+        torch.mul(src[: left.shape[0], : left.shape[1]], 2.0, out=left)
+        with torch.cuda.stream(side):
+            torch.mul(src[: right.shape[0], : right.shape[1]], 3.0, out=right)
+        main.wait_stream(side)
+    return Program([g], [out], [src])
+
+
+def in_place() -> Program:
+    src, out = rand(1024, 1024), rand(1024, 1024)
+    with lathe_dump.capture("in place") as g:
+        x = src + 1
+        g.name(x=x)
+        x.mul_(2).relu_()
+        view = x.view(-1)[: 512 * 1024]
+        view.add_(1)
+        x.t().div_(3)
+        out.copy_(x)
+        del x, view
+    return Program([g], [out], [src])
+
+
+def parallel() -> Program:
+    """Two independent branches with their own memory, joined."""
+    side = torch.cuda.Stream()
+    src, o1, o2 = rand(512, 512), rand(512, 512), rand(512, 512)
+    with lathe_dump.capture("parallel") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            torch.softmax(src, -1, out=o1)
+        torch.mm(src, src, out=o2)
+        main.wait_stream(side)
+        o2.add_(o1)
+    return Program([g], [o1, o2], [src])
+
+
+# ---- an indexer layer ----------------------------------------------------------------------------------------------------------
+
+
+def layer(fix: str | None = None, dtype: torch.dtype = torch.float32, twin: bool = False) -> Program:
+    batch, length, heads, dim = 8, 4096, 64, 128
+    side = torch.cuda.Stream()
+    hidden, wq, wk = rand(batch, 2048, dtype=dtype), rand(2048, heads * dim // 8, dtype=dtype), rand(2048, dim, dtype=dtype)
+    ww, keys = rand(2048, heads, dtype=dtype), rand(batch, length, dim, dtype=dtype)
+    slot, rows = torch.randint(0, length, (batch,), device="cuda"), torch.arange(batch, device="cuda")
+    index, result = torch.empty(batch, 512, dtype=torch.int64, device="cuda"), rand(batch, 2048, dtype=dtype)
+    for _ in range(2):
+        hidden @ wq, hidden @ wk, hidden @ ww
+
+    def once(name: str) -> lathe_dump.Captured:
+        with lathe_dump.capture(name) as g:
+            main = torch.cuda.current_stream()
+            g.stream_name("side", side)
+            g.name(role="input", hidden=hidden)
+            g.name(role="persistent", keys=keys)
+            g.name(role="output", index=index, result=result)
+            q = (hidden @ wq).view(batch, heads // 8, dim)
+            w = (hidden @ ww)[:, : heads // 8].contiguous()
+            g.name(q=q, w=w)
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                k = hidden @ wk
+                keys.index_put_((rows, slot), k)
+                logits = (torch.relu(torch.bmm(keys, q.transpose(1, 2))) * w[:, None]).sum(-1)
+                g.name(k=k, logits=logits)
+                top = logits.topk(512, dim=1)
+                index.copy_(top.indices)
+            if fix == "join":
+                main.wait_stream(side)
+            del q, w
+            x = torch.tanh(hidden @ wq)
+            y = x @ wq.t()
+            g.name(x=x, y=y)
+            result.copy_(y)
+            main.wait_stream(side)
+            del k, logits, top, x, y
+        return g
+
+    first = once("layer")
+    again = once("layer again") if twin else None
+    return Program([first], [index, result], [hidden, wq, wk, ww, keys, slot, rows, side], twin=again)
+
+
+# ---- Triton --------------------------------------------------------------------------------------------------------------------
+
+
+def triton_pair(fix: str | None = None) -> Program:
+    import triton_kernels_for_validation as kernels
+
+    side = torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    kernels.scale(src, out, 2.0)
+    torch.cuda.synchronize()
+    with lathe_dump.capture("triton") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        a = torch.empty_like(src)
+        g.name(a=a)
+        kernels.scale(src, a, 2.0)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            kernels.scale(a, out, 3.0)
+        if fix == "join":
+            main.wait_stream(side)
+        del a
+        b = torch.empty_like(src)
+        g.name(b=b)
+        kernels.scale(src, b, 5.0)
+        kernels.scale(b, out2, 1.0)
+        main.wait_stream(side)
+        del b
+    return Program([g], [out, out2], [src])
+
+
+_TRITON = '''
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale_kernel(source, target, factor, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + at, tl.load(source + at, mask=at < count) * factor, mask=at < count)
+
+def scale(source, target, factor):
+    count = source.numel()
+    scale_kernel[(triton.cdiv(count, 1024),)](source, target, factor, count, BLOCK=1024)
+'''
+
+
+# ---- many library kernels, to hold the rule table against what the GPU shows ----------------------------------------------------
+
+
+def zoo() -> Program:
+    x, w, bias = rand(64, 1024), rand(1024, 1024), rand(1024)
+    half, half_w = x.half(), w.half()
+    brain, brain_w = x.bfloat16(), w.bfloat16()
+    image, filters = rand(4, 16, 32, 32), rand(32, 16, 3, 3)
+    ids, table = torch.randint(0, 1000, (64,), device="cuda"), rand(1000, 1024)
+    mask = x > 0
+    query = rand(2, 8, 128, 64, dtype=torch.bfloat16)
+
+    def run() -> list[torch.Tensor]:
+        return [
+            x @ w, half @ half_w, brain @ brain_w, torch.addmm(bias, x, w), torch.bmm(brain.view(4, 16, 1024), brain_w.expand(4, 1024, 1024)),
+            torch.softmax(x, -1), torch.softmax(rand_like_view(x), 0), torch.layer_norm(x, (1024,), bias, bias), torch.rms_norm(x, (1024,), bias),
+            x.sum(), x.sum(0), x.mean(-1), x.max(-1).values, x.argmax(-1), x.cumsum(-1), x.sort(-1).values, x.topk(32, -1).values,
+            torch.cat([x, x], 0), torch.cat([x, x], 1), torch.stack([x, x]), x.t().contiguous(), x[:, ::2].contiguous(),
+            table[ids], torch.embedding(table, ids), x.index_select(0, ids % 64), x.gather(1, (ids[:, None] % 1024).expand(64, 8)),
+            torch.zeros_like(x).scatter_(1, (ids[:, None] % 1024), 1.0), torch.zeros_like(x).index_add_(0, ids % 64, x), x.masked_fill(mask, 0.0),
+            torch.where(mask, x, -x), x.half(), x.bfloat16(), x.clamp(0, 1), torch.relu(x), torch.nn.functional.gelu(x), torch.nn.functional.silu(brain),
+            torch.conv2d(image, filters, padding=1), torch.nn.functional.max_pool2d(image, 2), torch.nn.functional.scaled_dot_product_attention(query, query, query),
+            torch.nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True), torch.rand_like(x), torch.bernoulli(x.sigmoid()),
+            x.flip(0), x.roll(3, 0), torch.tril(x), torch.arange(4096, device="cuda"), torch.linalg.vector_norm(x), x.var(-1), x.std(-1), torch.logsumexp(x, -1),
+            x.index_put((ids % 64,), x), x.repeat(2, 2), torch.nn.functional.pad(x, (1, 1)), x.to(torch.float8_e4m3fn),
+        ]  # fmt: skip
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        run()
+    torch.cuda.synchronize()
+    with lathe_dump.capture("zoo") as g:
+        results = run()
+    return Program([g], [], [x, w, bias, half, half_w, brain, brain_w, image, filters, ids, table, mask, query, results])
+
+
+def rand_like_view(x: torch.Tensor) -> torch.Tensor:
+    return x.t()
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "s1": s1,
+    "s1_record_stream": lambda: s1("record_stream"),
+    "s1_join": lambda: s1("join"),
+    "s2": s2,
+    "s2_wait": lambda: s2("wait"),
+    "s3": s3,
+    "s3_edge": lambda: s3("edge"),
+    "s4": s4,
+    "s4_join": lambda: s4("join"),
+    "s5": s5,
+    "s5_before": lambda: s5("before"),
+    "s6": s6,
+    "s6_held": lambda: s6("held"),
+    "s7": s7,
+    "s7_kept": lambda: s7("kept"),
+    "s8": s8,
+    "s8_own": lambda: s8("own"),
+    "halves_rows": lambda: halves("rows"),
+    "halves_columns": lambda: halves("columns"),
+    "in_place": in_place,
+    "parallel": parallel,
+    "layer": layer,
+    "layer_join": lambda: layer("join"),
+    "layer_bf16": lambda: layer(dtype=torch.bfloat16, twin=True),
+    "layer_bf16_join": lambda: layer("join", dtype=torch.bfloat16),
+    "triton": triton_pair,
+    "triton_join": lambda: triton_pair("join"),
+    "zoo": zoo,
+}
+
+
+# ---- what the hardware says ----------------------------------------------------------------------------------------------------
+
+
+def closure(nodes: int, edges: list[list[int]]) -> list[int]:
+    """For every node the bit set of what happens before it."""
+    parents: list[list[int]] = [[] for _ in range(nodes)]
+    for edge in edges:
+        parents[edge[1]].append(edge[0])
+    before = [0] * nodes
+    for node in range(nodes):
+        for parent in parents[node]:
+            before[node] |= before[parent] | 1 << parent
+    return before
+
+
+def bits(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.contiguous().view(torch.uint8).clone() for tensor in tensors]
+
+
+def count_wrong(replay: Callable[[], None], outputs: list[torch.Tensor], expected: list[torch.Tensor], times: int) -> int:
+    """How many of `times` replays leave another bit in an output; outputs are poisoned first."""
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(times):
+        for output in outputs:
+            output.fill_(-77)
+        replay()
+        differs = [(output.contiguous().view(torch.uint8) != want).any() for output, want in zip(outputs, expected)]
+        wrong += torch.stack(differs).any()
+    torch.cuda.synchronize()
+    return int(wrong)
+
+
+def forced(graph: lathe_dump.Captured, order: list[int], run: Callable[[lathe_dump.Ordered], Any]) -> Any:
+    """Runs with the graph chained in one complete order."""
+    chained = lathe_dump.ordered(graph, list(zip(order, order[1:])))
+    try:
+        return run(chained)
+    finally:
+        torch.cuda.synchronize()
+        chained.close()
+
+
+def orders(program: Program, nodes: int, edges: list[list[int]]) -> dict[str, Any]:
+    graph, outputs = program.graphs[-1], program.outputs
+    record = list(range(nodes))
+
+    def reference(chained: lathe_dump.Ordered) -> list[torch.Tensor]:
+        for output in outputs:
+            output.fill_(-77)
+        chained.replay()
+        torch.cuda.synchronize()
+        return bits(outputs)
+
+    expected = forced(graph, record, reference)
+    serial = forced(graph, record, lambda chained: count_wrong(chained.replay, outputs, expected, REPLAYS // 10))
+    as_captured = count_wrong(graph.replay, outputs, expected, REPLAYS)
+    before = closure(nodes, edges)
+    pairs = [(i, j) for j in range(nodes) for i in range(j) if not before[j] >> i & 1]
+    times = max(PER_PAIR, -(-REPLAYS // max(len(pairs), 1)))
+    changed, replays = [], 0
+    for i, j in pairs:
+        early = [node for node in record if before[j] >> node & 1]
+        witness = early + [j] + [node for node in record if node != j and node not in early]
+        wrong = forced(graph, witness, lambda chained: count_wrong(chained.replay, outputs, expected, times))
+        replays += times
+        if wrong:
+            changed.append([i, j, wrong, times])
+    return {
+        "replays": REPLAYS,
+        "wrong_as_captured": as_captured,
+        "wrong_in_record_order": serial,
+        "unordered_pairs": len(pairs),
+        "forced_replays": replays,
+        "pairs_that_change_an_output": changed,
+    }
+
+
+def validate(name: str, make: Callable[[], Program], folder: str) -> dict[str, Any]:
+    started = time.perf_counter()
+    program = make()
+    path = os.path.join(folder, f"{name}.json")
+    lathe_dump.dump(program.graphs, out=path, twin=program.twin)
+    with open(path, encoding="utf-8") as stream:
+        dumped = json.load(stream)
+    graph = dumped["graphs"][-1]
+    result: dict[str, Any] = {"nodes": [len(each["nodes"]) for each in dumped["graphs"]]}
+    if program.outputs:
+        result |= orders(program, len(graph["nodes"]), graph["edges"])
+    if program.eager is not None:
+        result["corrupted_outside_the_graph"] = sum(program.eager() for _ in range(REPLAYS // 10))
+        result["eager_replays"] = REPLAYS // 10
+    try:
+        result["observed_writes"] = lathe_dump.writes(program.graphs[-1])
+    except lathe_dump.DumpError as error:
+        result["observed_writes_refused"] = str(error)
+    result["seconds"] = round(time.perf_counter() - started, 2)
+    return result
+
+
+def ten_thousand(folder: str) -> dict[str, Any]:
+    side, src = torch.cuda.Stream(), rand(4096)
+    out = torch.empty_like(src)
+
+    def body(main: torch.cuda.Stream) -> None:
+        for step in range(2_500):
+            a = src * 2
+            b = a + step
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                torch.mul(b, 3, out=out)
+            main.wait_stream(side)
+            out.add_(b)
+
+    result = {}
+    for lines in (False, True):
+        started = time.perf_counter()
+        with lathe_dump.capture("large", lines=lines) as g:
+            body(torch.cuda.current_stream())
+        captured = time.perf_counter()
+        lathe_dump.dump(g, os.path.join(folder, "large.json"))
+        result["with_lines" if lines else "without_lines"] = {"capture_s": round(captured - started, 3), "dump_s": round(time.perf_counter() - captured, 3)}
+    started = time.perf_counter()
+    plain = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(plain):
+        body(torch.cuda.current_stream())
+    result["plain_capture_s"] = round(time.perf_counter() - started, 3)
+    with open(os.path.join(folder, "large.json"), encoding="utf-8") as stream:
+        result["nodes"] = len(json.load(stream)["graphs"][0]["nodes"])
+    result["bytes"] = os.path.getsize(os.path.join(folder, "large.json"))
+    return result
+
+
+def main(out: str) -> None:
+    os.makedirs(out, exist_ok=True)
+    results: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "programs": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "triton_kernels_for_validation.py"), "w", encoding="utf-8") as stream:
+            stream.write(_TRITON)
+        sys.path.insert(0, folder)
+        steps: list[tuple[str, Callable[[], dict[str, Any]]]] = [(name, lambda name=name, make=make: validate(name, make, folder)) for name, make in PROGRAMS.items()]
+        steps.append(("large", lambda: ten_thousand(folder)))
+        for name, step in steps:
+            try:
+                result = step()
+            except Exception:  # one broken program must not lose the others' results
+                result = {"error": traceback.format_exc()[-1500:]}
+            results["programs"][name] = result
+            shown = {key: value for key, value in result.items() if key not in ("observed_writes", "unordered_pairs")}
+            print(name, json.dumps(shown)[:600], flush=True)
+            gc.collect()
+            with open(os.path.join(out, "results.json"), "w", encoding="utf-8") as stream:
+                json.dump(results, stream, indent=1)
+            with tarfile.open(os.path.join(out, "dumps.tar.gz"), "w:gz") as archive:
+                for file in sorted(os.listdir(folder)):
+                    if file.endswith(".json"):
+                        archive.add(os.path.join(folder, file), arcname=file)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])
