@@ -347,10 +347,10 @@ def _read_node(driver: Driver, handle: int, tables: _Tables, ptx: dict[int, str]
     return node
 
 
-def _read_blocks(torch: Any) -> list[dict[str, Any]]:
-    """The caching allocator's blocks now: address, bytes, pool (None: the general one), and whether a tensor holds them."""
+def _read_blocks(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
+    """The caching allocator's blocks: address, bytes, pool (None: the general one), and whether a tensor holds them."""
     blocks = []
-    for segment in torch.cuda.memory._snapshot()["segments"]:
+    for segment in snapshot["segments"]:
         pool = tuple(segment.get("segment_pool_id", (0, 0)))
         address = segment["address"]
         for block in segment["blocks"]:
@@ -486,9 +486,8 @@ class _Watch:
 
     def end(self, entry: dict[str, Any], reads: list[dict], writes: list[dict]) -> None:
         entry["nodes"][1], entry["allocs"][1] = self.nodes(), self.allocated() - self.first_alloc
-        if entry["nodes"][0] != entry["nodes"][1]:
-            entry["reads"], entry["writes"] = reads, writes
-            self.entries.append(entry)
+        entry["reads"], entry["writes"] = reads, writes
+        self.entries.append(entry)
 
     def mark(self, name: str, at: tuple[str, int, str] | None) -> None:
         """A launch outside the dispatcher (Triton): the next node is its."""
@@ -503,11 +502,14 @@ def _operator_mode(watch: _Watch) -> Any:
     class OperatorLog(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001 - PyTorch's signature
             kwargs = kwargs or {}
-            entry = watch.begin(func._schema.name + (f".{func._overloadname}" if func._overloadname != "default" else ""), _user_frame(2))
+            schema = getattr(func, "_schema", None)
+            if schema is None:  # a higher-order operator: what it runs comes by itself
+                return func(*args, **kwargs)
+            overload = f".{schema.overload_name}" if schema.overload_name else ""
+            entry = watch.begin(schema.name + overload, _user_frame(2))
             result = func(*args, **kwargs)
-            before = entry["nodes"][0]
-            if watch.nodes() != before:
-                watch.end(entry, *_operands(func._schema, args, kwargs, result))
+            if watch.nodes() != entry["nodes"][0]:
+                watch.end(entry, *_operands(schema, args, kwargs, result))
             return result
 
     return OperatorLog()
@@ -679,7 +681,7 @@ class capture:
         torch.cuda.synchronize()
         # Someone else's recording goes on; ours starts at this mark.
         self._recording = torch._C._cuda_isHistoryEnabled() if hasattr(torch._C, "_cuda_isHistoryEnabled") else False
-        self._skip = len(_trace(torch)) if self._recording else 0
+        self._skip = len(_trace(torch, torch.cuda.memory._snapshot())) if self._recording else 0
         if not self._recording:
             torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=MAX_EVENTS)
         self._watch = _Watch(torch, self._driver, stream.cuda_stream)
@@ -700,20 +702,21 @@ class capture:
         try:
             self._context.__exit__(kind, error, trace)
             self._watch.last_alloc = self._watch.allocated()
-            events = _trace(self._torch)[self._skip :]
+            snapshot = self._torch.cuda.memory._snapshot()
         finally:
             if not self._recording:
                 self._torch.cuda.memory._record_memory_history(enabled=None)
         if error is not None:
             return
+        events = _trace(self._torch, snapshot)[self._skip :]
         self._captured._history = [_event(event) for event in events if event["action"] in ("alloc", "free_requested", "free_completed")]
-        self._captured._held = {block["addr"]: block["requested"] for block in _read_blocks(self._torch) if block["live"]}
+        self._captured._held = {block["addr"]: block["requested"] for block in _read_blocks(snapshot) if block["live"]}
         if self._out is not None:
             dump(self._captured, out=self._out)
 
 
-def _trace(torch: Any) -> list[dict[str, Any]]:
-    traces = torch.cuda.memory._snapshot()["device_traces"]
+def _trace(torch: Any, snapshot: dict[str, Any]) -> list[dict[str, Any]]:
+    traces = snapshot["device_traces"]
     return traces[torch.cuda.current_device()] if traces else []
 
 
@@ -762,7 +765,7 @@ def dump(
     if tensors:
         captured[0].name(**tensors)
     driver, tables, known = driver or Driver(), _Tables(), _triton_ptx()
-    blocks = _read_blocks(torch)
+    blocks = _read_blocks(torch.cuda.memory._snapshot())
     file: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made_by": _made_by(torch)}
     lowered = [graph._lowered(driver, tables, known) for graph in captured]
     if twin is not None:
@@ -897,7 +900,7 @@ def writes(captured: Captured, *, fill: int | None = 0xA5, driver: Driver | None
         if kind not in _RUNNABLE:
             raise DumpError(f"node {index} is a {kind} node, which cannot run alone: writes() takes graphs of kernels, copies and fills")
     pool = _pool_name(captured.pool())
-    blocks = [(int(block["addr"], 16), block["bytes"], block) for block in _read_blocks(torch)]
+    blocks = [(int(block["addr"], 16), block["bytes"], block) for block in _read_blocks(torch.cuda.memory._snapshot())]
     blocks = sorted((start, size, block) for start, size, block in blocks if block["live"] or block["pool"] == pool)
     need, free = sum(size for _, size, _ in blocks), torch.cuda.mem_get_info()[0]
     if need > free:
