@@ -4,14 +4,17 @@
 //! their buffers. [`Order`](order::Order) is its happens-before relation.
 #![warn(missing_docs)]
 
+pub mod bits;
 pub mod check;
 pub mod driver;
 pub mod file;
 pub mod finding;
 pub mod location;
+pub mod minimalloc;
 pub mod model;
 pub mod oracle;
 pub mod order;
+pub mod plan;
 pub mod record;
 pub mod render;
 pub mod torch;
