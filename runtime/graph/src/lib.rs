@@ -4,6 +4,7 @@
 //! their buffers. [`Order`](order::Order) is its happens-before relation.
 #![warn(missing_docs)]
 
+pub mod allocator;
 pub mod bits;
 pub mod check;
 pub mod driver;
