@@ -5,8 +5,8 @@
 
 use syn::visit::{self, Visit};
 use syn::{
-    Expr, ExprAssign, ExprAsync, ExprAwait, ExprClosure, ExprIf, ExprLet, ExprLoop, ExprReturn, ExprTry, ExprTryBlock,
-    ExprYield, Item, Local, Pat, PatIdent, ReturnType, Signature, Type,
+    Expr, ExprAssign, ExprAsync, ExprAwait, ExprClosure, ExprLet, ExprLoop, ExprTry, ExprTryBlock, ExprYield, Item,
+    Local, Pat, PatIdent, ReturnType, Signature, Type,
 };
 
 use crate::errors::Errors;
@@ -72,10 +72,6 @@ impl Visit<'_> for Refusals<'_> {
         visit::visit_expr_try(self, node);
     }
 
-    fn visit_expr_return(&mut self, node: &ExprReturn) {
-        visit::visit_expr_return(self, node);
-    }
-
     fn visit_expr_async(&mut self, node: &ExprAsync) {
         self.errors.at(
             node.async_token,
@@ -102,7 +98,7 @@ impl Visit<'_> for Refusals<'_> {
             self.errors.at(
                 node,
                 "give the variable its value here: both sides of a run-time `if` are traced, so a later first \
-                 assignment cannot be told from a change. For one of two values write `select(condition, a, b)`, or \
+                 assignment cannot be told from a change. For one of two values write `condition.select(a, b)`, or \
                  `let mut x = b; if condition { x = a; }`",
             );
         }
@@ -139,10 +135,6 @@ impl Visit<'_> for Refusals<'_> {
         self.closures += 1;
         visit::visit_expr_closure(self, node);
         self.closures -= 1;
-    }
-
-    fn visit_expr_if(&mut self, node: &ExprIf) {
-        visit::visit_expr_if(self, node);
     }
 
     /// Nested items are functions, types and constants of their own, outside the kernel's language.

@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, ItemFn, Lit, Meta, Path, Signature};
 use crate::attr::{DeviceArgs, KernelArgs};
 use crate::check;
 use crate::errors::Errors;
-use crate::param::Param;
+use crate::param::{Access, Param};
 use crate::rewrite::{Rewriter, respanned};
 
 pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
@@ -109,13 +109,15 @@ fn declaration(param: &Param, krate: &Path) -> Option<TokenStream> {
         Param::Pointer { name, ty, access } => {
             let text = name.to_string();
             let control = control(ty.span());
-            let access = access.to_tokens(&control);
-            Some(quote_spanned! {ty.span()=> let #name = <#ty as #control::PointerParam>::declare(#text, #access); })
+            let Access { mode, phase } = access;
+            Some(quote_spanned! {ty.span()=>
+                let #name = #control::pointer::<#ty, #control::#mode, _>(#text, #control::Phase::#phase);
+            })
         }
-        Param::Scalar { name, ty } => {
+        Param::Scalar { name, ty, .. } => {
             let control = control(ty.span());
             let text = name.to_string();
-            Some(quote_spanned! {ty.span()=> let #name = <#ty as #control::ScalarParam>::declare(#text); })
+            Some(quote_spanned! {ty.span()=> let #name = #control::scalar::<#ty>(#text); })
         }
     }
 }

@@ -1,8 +1,7 @@
 //! A kernel's parameters: plain values known at trace time, pointers with a declared access, scalars.
 
-use proc_macro2::{Span, TokenStream};
-use quote::quote;
-use syn::{Attribute, FnArg, Ident, Meta, Pat, PatType, Type};
+use proc_macro2::Span;
+use syn::{Attribute, FnArg, Ident, Meta, Pat, PatType, Token, Type};
 
 use crate::errors::Errors;
 
@@ -17,12 +16,14 @@ pub enum Param {
     Scalar {
         name: Ident,
         ty: Type,
+        /// A `mut` parameter is a variable that starts as what is passed.
+        mutable: bool,
     },
 }
 
 pub struct Access {
-    /// Variant of `Access`.
-    pub variant: Ident,
+    /// The access mode's type.
+    pub mode: Ident,
     /// Variant of `Phase`.
     pub phase: Ident,
 }
@@ -59,11 +60,19 @@ impl Param {
             Some((_, Role::Comptime)) => Some(Param::Comptime(PatType { attrs: others, ..typed.clone() })),
             role => {
                 refuse_attributes(&others, errors);
-                let name = plain_name(&typed.pat, errors)?;
+                let (name, mutability) = plain_name(&typed.pat, errors)?;
                 let ty = (*typed.ty).clone();
                 Some(match role {
-                    Some((_, Role::Pointer(access))) => Param::Pointer { name, ty, access },
-                    _ => Param::Scalar { name, ty },
+                    Some((_, Role::Pointer(access))) => {
+                        if let Some(token) = mutability {
+                            errors.at(
+                                token,
+                                format!("`{name}` names memory: a kernel changes what is in it, not the name"),
+                            );
+                        }
+                        Param::Pointer { name, ty, access }
+                    }
+                    _ => Param::Scalar { name, ty, mutable: mutability.is_some() },
                 })
             }
         }
@@ -78,9 +87,9 @@ fn role(attr: &Attribute, errors: &mut Errors) -> Option<Role> {
         }
         return Some(Role::Comptime);
     }
-    let (_, variant) = ACCESSES.iter().find(|(name, _)| *name == word)?;
+    let (_, mode) = ACCESSES.iter().find(|(name, _)| *name == word)?;
     let span = attr.path().get_ident().map_or_else(Span::call_site, Ident::span);
-    Some(Role::Pointer(Access { variant: Ident::new(variant, span), phase: phase(attr, &word, errors) }))
+    Some(Role::Pointer(Access { mode: Ident::new(mode, span), phase: phase(attr, &word, errors) }))
 }
 
 fn phase(attr: &Attribute, access: &str, errors: &mut Errors) -> Ident {
@@ -119,26 +128,14 @@ fn refuse_attributes(attrs: &[Attribute], errors: &mut Errors) {
     }
 }
 
-fn plain_name(pat: &Pat, errors: &mut Errors) -> Option<Ident> {
+fn plain_name(pat: &Pat, errors: &mut Errors) -> Option<(Ident, Option<Token![mut]>)> {
     match pat {
-        Pat::Ident(ident) if ident.mutability.is_some() => {
-            errors.at(
-                pat,
-                format!("a kernel's argument does not change; copy it: `let mut {0} = {0};` in the body", ident.ident),
-            );
-            Some(ident.ident.clone())
+        Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
+            Some((ident.ident.clone(), ident.mutability))
         }
-        Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => Some(ident.ident.clone()),
         other => {
             errors.at(other, "a kernel's argument needs a plain name, which becomes its name in CUDA");
             None
         }
-    }
-}
-
-impl Access {
-    pub fn to_tokens(&self, control: &TokenStream) -> TokenStream {
-        let Access { variant, phase } = self;
-        quote!(#control::Access::#variant, #control::Phase::#phase)
     }
 }

@@ -21,11 +21,12 @@ pub use assign::{Assign, Change, Declared};
 pub use binding::{Bind, Keep};
 pub use branch::{Branch, Condition};
 pub use compare::{Equality, Order};
-pub use comptime::{AsCast, LetChain, Match, MatchGuard, ValueIf, While};
+pub use comptime::{AsCast, Iterate, LetChain, Match, MatchGuard, ValueIf, While};
 pub use kind::{Comptime, ComptimeEnds, ComptimeKind, Ends, FirstEnd, Probe, RunTime, RunTimeKind, SecondEnd, Traced};
 pub use leave::{Question, leaving};
 pub use logic::{And, Or};
-pub use param::{PointerParam, ScalarParam};
+pub use param::{PointerParam, ScalarParam, pointer, scalar};
 pub use range::{Range, RangeInclusive, RunTimeLoop, RunTimeRange};
 
-pub use crate::ir::{Access, Phase};
+pub use crate::handles::{Read, ReadWrite, WriteAll, WritePart};
+pub use crate::ir::Phase;

@@ -2,7 +2,7 @@
 //! a run-time scope.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprAssign, ExprBinary, Ident};
 
@@ -50,7 +50,7 @@ impl Rewriter<'_> {
             }
             left => {
                 self.place(left);
-                let value = internal("__value");
+                let value = internal("__value", right.span());
                 let assigned = self.assign_to(left, &value, span);
                 verbatim(quote_spanned!(span=> { let #value = #right; #assigned }))
             }
@@ -73,7 +73,7 @@ impl Rewriter<'_> {
             Expr::Infer(_) => quote!(_),
             left => {
                 self.place(left);
-                let name = format_ident!("__value_{}", names.len(), span = Span::mixed_site());
+                let name = internal(&format!("__value_{}", names.len()), left.span());
                 assignments.extend(self.assign_to(left, &name, span));
                 names.push(name.clone());
                 quote!(#name)
@@ -83,7 +83,7 @@ impl Rewriter<'_> {
 
     fn assign_to(&self, place: &Expr, value: &Ident, span: Span) -> TokenStream {
         let control = self.control(span);
-        let (target, kind) = (internal("__place"), internal("__kind"));
+        let (target, kind) = (internal("__place", place.span()), internal("__kind", value.span()));
         let kind_of_place = self.kind(&quote_spanned!(span=> *#target), span);
         let borrowed = quote_spanned!(place.span()=> &mut #place);
         let check =
@@ -93,7 +93,7 @@ impl Rewriter<'_> {
                 #target => {
                     let #kind = #kind_of_place;
                     #check
-                    #control::Assign::assign(#target, #value, #kind);
+                    #control::Assign::assign(#kind, #target, #value);
                 }
             }
         }

@@ -79,7 +79,7 @@ impl Rewriter<'_> {
         take_bindings(pat).into_iter().flat_map(|binding| self.bind_to_itself(binding)).collect()
     }
 
-    fn bind_to_itself(&mut self, binding: Binding) -> Vec<Stmt> {
+    pub(super) fn bind_to_itself(&mut self, binding: Binding) -> Vec<Stmt> {
         let value = binding.name.clone();
         self.bind(binding, &value)
     }
@@ -89,7 +89,7 @@ impl Rewriter<'_> {
         self.scopes.declare(&name, mutable);
         let span = name.span();
         let control = self.control(span);
-        let (text, given) = (name.to_string(), internal("__kind"));
+        let (text, given) = (name.to_string(), internal("__kind", span));
         let kind = self.kind(&quote_spanned!(span=> #value), span);
         let (mutability, method) = if mutable { (quote!(mut), "variable") } else { (quote!(), "value") };
         let method = Ident::new(method, span);

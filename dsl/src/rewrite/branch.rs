@@ -56,7 +56,7 @@ impl Rewriter<'_> {
         let control = self.control(span);
         self.expr(&mut node.cond);
         self.block(&mut node.then_branch, Tail::Unit);
-        let branch = internal("__branch");
+        let branch = internal("__branch", span);
         let (attrs, cond, then) = (&node.attrs, &node.cond, &node.then_branch);
         let otherwise = node.else_branch.as_mut().map(|(token, other)| {
             self.in_tail(other, Tail::Unit);
@@ -151,7 +151,7 @@ impl Rewriter<'_> {
         {
             let (span, control, value) = (place.span(), self.control(place.span()), &node.expr);
             let checked = quote_spanned!(span=> #control::Match::comptime(&#place));
-            *node.expr = verbatim(quote!({ if false { #checked; } #value }));
+            *node.expr = verbatim(quote_spanned!(span=> { if false { #checked; } #value }));
         }
     }
 

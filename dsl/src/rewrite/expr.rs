@@ -94,7 +94,7 @@ impl Rewriter<'_> {
         {
             let span = name.span();
             let (control, kind) = (self.control(span), self.kind(&quote!(#name), span));
-            let given = internal("__kind");
+            let given = internal("__kind", span);
             *expr = verbatim(quote_spanned!(span=> (match #kind { #given => #control::Keep::keep(#name, #given) })));
         } else {
             self.expr(expr);
@@ -118,11 +118,11 @@ impl Rewriter<'_> {
     /// What a `for` runs over: a range there, also behind `.step_by(n)` and the like, may have run-time ends.
     fn iterable(&mut self, expr: &mut Expr) {
         match expr {
-            Expr::MethodCall(node) => {
+            Expr::MethodCall(node) if holds_range(&node.receiver) => {
                 self.iterable(&mut node.receiver);
                 node.args.iter_mut().for_each(|arg| self.expr(arg));
             }
-            Expr::Paren(node) => {
+            Expr::Paren(node) if holds_range(&node.expr) => {
                 self.iterable(&mut node.expr);
                 if let Expr::Verbatim(_) = &*node.expr {
                     *expr = (*node.expr).clone();
@@ -137,14 +137,23 @@ impl Rewriter<'_> {
                     RangeLimits::HalfOpen(_) => quote_spanned!(span=> Range::range),
                     RangeLimits::Closed(_) => quote_spanned!(span=> RangeInclusive::range_inclusive),
                 };
-                let (first, last) = (internal("__first"), internal("__last"));
+                let (first, last) = (internal("__first", span), internal("__last", span));
+                let kind = internal("__kind", span);
                 *expr = verbatim(quote_spanned! {span=>
                     (match (#start, #end) {
-                        (#first, #last) => #control::#method(#first, #last, (&&#control::Ends::of(&#first, &#last)).kind()),
+                        (#first, #last) => {
+                            let #kind = (&&#control::Ends::of(&#first, &#last)).kind();
+                            #control::#method(#kind, (#first, #last))
+                        }
                     })
                 });
             }
-            other => self.expr(other),
+            other => {
+                self.expr(other);
+                let span = other.span();
+                let control = self.control(span);
+                *other = verbatim(quote_spanned!(span=> #control::Iterate::over(#other)));
+            }
         }
     }
 
@@ -179,6 +188,16 @@ impl Rewriter<'_> {
             self.kept(&mut value);
             mac.tokens = quote!(#value; #count);
         }
+    }
+}
+
+/// Whether a `for` runs over a range, perhaps behind `.step_by(n)` and the like.
+fn holds_range(expr: &Expr) -> bool {
+    match expr {
+        Expr::Range(ExprRange { start, end, .. }) => start.is_some() && end.is_some(),
+        Expr::MethodCall(node) => holds_range(&node.receiver),
+        Expr::Paren(node) => holds_range(&node.expr),
+        _ => false,
     }
 }
 

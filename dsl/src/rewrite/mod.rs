@@ -42,6 +42,10 @@ impl<'a> Rewriter<'a> {
         for param in params {
             match param {
                 Param::Comptime(typed) => prologue.extend(self.comptime_parameter(&typed.pat)),
+                Param::Scalar { name, mutable: true, .. } => {
+                    let name = binding::Binding { name: name.clone(), mutable: true };
+                    self.bind_to_itself(name).iter().for_each(|stmt| stmt.to_tokens(&mut prologue));
+                }
                 Param::Pointer { name, .. } | Param::Scalar { name, .. } => self.scopes.declare(name, false),
             }
         }
@@ -143,9 +147,10 @@ pub fn respanned(tokens: TokenStream, span: Span) -> TokenStream {
         .collect()
 }
 
-/// A name that no author's name can meet.
-fn internal(name: &str) -> Ident {
-    Ident::new(name, Span::mixed_site())
+/// A name that authors leave alone. It has their hygiene, because messages about a value of the expansion's own hygiene
+/// are shown at the attribute, not at `span`.
+fn internal(name: &str, span: Span) -> Ident {
+    Ident::new(name, span)
 }
 
 /// Something that prints as these tokens, for places where syn wants an expression.

@@ -63,7 +63,7 @@ impl Rewriter<'_> {
         }
         let span = node.expr.span();
         let control = self.control(span);
-        let (value, given) = (internal("__value"), &node.expr);
+        let (value, given) = (internal("__value", span), &node.expr);
         let kind = self.kind(&quote_spanned!(span=> #value), span);
         *node.expr = verbatim(quote_spanned! {span=>
             (match #given { #value => #control::AsCast::plain(#value, #kind) })

@@ -1,41 +1,50 @@
 //! `x = e` and the check that goes with every change of a comptime variable.
 
+use super::kind::NoValue;
 use super::{Comptime, RunTime, Traced};
 use crate::handles::{Element, Scalar};
 use crate::loc::Loc;
 use crate::trace::with;
 
-/// `place = value`; the value has been computed before.
+/// `place = value`, by the kind of the place; the value has been computed before.
 #[diagnostic::on_unimplemented(
-    message = "cannot assign `{V}` to a variable of type `{Self}`",
-    label = "this variable has type `{Self}`",
-    note = "a run-time variable starts from a run-time value: `let mut x = Scalar::from(0);`; convert with `.to::<T>()`"
+    message = "cannot assign `{V}` to a variable of type `{P}`",
+    label = "this is `{V}`, the variable `{P}`",
+    note = "a run-time variable starts from a run-time value, `let mut x = Scalar::from(0);`, and keeps its type: convert \
+            with `.to::<T>()`"
 )]
-pub trait Assign<V, K> {
+pub trait Assign<P, V> {
     /// Assigns.
-    fn assign(&mut self, value: V, kind: K);
+    fn assign(self, place: &mut P, value: V);
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> Assign<T, Comptime> for T {
-    fn assign(&mut self, value: T, Comptime: Comptime) {
-        *self = value;
+impl<T> Assign<T, T> for Comptime {
+    fn assign(self, place: &mut T, value: T) {
+        *place = value;
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Traced> Assign<T, RunTime> for T {
-    #[track_caller]
-    fn assign(&mut self, value: T, RunTime: RunTime) {
-        assign(self, value);
+impl<T> Assign<T, NoValue<T>> for Comptime {
+    fn assign(self, _: &mut T, value: NoValue<T>) {
+        value.never()
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Element> Assign<T, RunTime> for Scalar<T> {
+impl<T: Traced> Assign<T, T> for RunTime {
     #[track_caller]
-    fn assign(&mut self, value: T, RunTime: RunTime) {
-        assign(self, Scalar::from(value));
+    fn assign(self, place: &mut T, value: T) {
+        assign(place, value);
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element> Assign<Scalar<T>, T> for RunTime {
+    #[track_caller]
+    fn assign(self, place: &mut Scalar<T>, value: T) {
+        assign(place, Scalar::from(value));
     }
 }
 

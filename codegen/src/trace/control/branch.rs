@@ -15,12 +15,14 @@ pub trait Condition {
     fn branch(self) -> Branch;
 }
 
+#[diagnostic::do_not_recommend]
 impl Condition for bool {
     fn branch(self) -> Branch {
         Branch(State::Comptime(self))
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl Condition for Mask {
     #[track_caller]
     fn branch(self) -> Branch {

@@ -3,22 +3,23 @@
 use crate::handles::{Arithmetic, Element, Mask, Scalar};
 
 /// The comparisons that need an order.
+///
+/// `Out` is `bool` or `Scalar<bool>`. It is a parameter and not an associated type so that types that do not fit give one
+/// message, not a second one for what the result would have been.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be compared with `{R}`",
     label = "this is `{Self}`, the other side `{R}`",
     note = "both sides need one element type: convert a run-time value with `.to::<T>()`, a comptime one with `as`"
 )]
-pub trait Order<R: ?Sized> {
-    /// `bool` or `Scalar<bool>`.
-    type Out;
+pub trait Order<R: ?Sized, Out> {
     /// `self < other`
-    fn lt(&self, other: &R) -> Self::Out;
+    fn lt(&self, other: &R) -> Out;
     /// `self <= other`
-    fn le(&self, other: &R) -> Self::Out;
+    fn le(&self, other: &R) -> Out;
     /// `self > other`
-    fn gt(&self, other: &R) -> Self::Out;
+    fn gt(&self, other: &R) -> Out;
     /// `self >= other`
-    fn ge(&self, other: &R) -> Self::Out;
+    fn ge(&self, other: &R) -> Out;
 }
 
 /// The comparisons that need none.
@@ -27,20 +28,17 @@ pub trait Order<R: ?Sized> {
     label = "this is `{Self}`, the other side `{R}`",
     note = "both sides need one element type: convert a run-time value with `.to::<T>()`, a comptime one with `as`"
 )]
-pub trait Equality<R: ?Sized> {
-    /// `bool` or `Scalar<bool>`.
-    type Out;
+pub trait Equality<R: ?Sized, Out> {
     /// `self == other`
-    fn eq(&self, other: &R) -> Self::Out;
+    fn eq(&self, other: &R) -> Out;
     /// `self != other`
-    fn ne(&self, other: &R) -> Self::Out;
+    fn ne(&self, other: &R) -> Out;
 }
 
 macro_rules! comptime {
     ($trait:ident by $std:ident: $($method:ident $op:tt)*) => {
         #[diagnostic::do_not_recommend]
-        impl<L: $std<R> + ?Sized, R: ?Sized> $trait<R> for L {
-            type Out = bool;
+        impl<L: $std<R> + ?Sized, R: ?Sized> $trait<R, bool> for L {
             $(fn $method(&self, other: &R) -> bool {
                 self $op other
             })*
@@ -54,8 +52,7 @@ comptime!(Equality by PartialEq: eq == ne !=);
 macro_rules! run_time {
     ($trait:ident on $bound:ident: $($method:ident)*; with literals $($ty:ty)*) => {
         #[diagnostic::do_not_recommend]
-        impl<T: $bound> $trait<Scalar<T>> for Scalar<T> {
-            type Out = Mask;
+        impl<T: $bound> $trait<Scalar<T>, Mask> for Scalar<T> {
             $(#[track_caller]
             fn $method(&self, other: &Scalar<T>) -> Mask {
                 Scalar::$method(*self, *other)
@@ -68,16 +65,14 @@ macro_rules! run_time {
     )*};
     (@literal $trait:ident [$($method:ident)*] $ty:ty) => {
         #[diagnostic::do_not_recommend]
-        impl $trait<$ty> for Scalar<$ty> {
-            type Out = Mask;
+        impl $trait<$ty, Mask> for Scalar<$ty> {
             $(#[track_caller]
             fn $method(&self, other: &$ty) -> Mask {
                 Scalar::$method(*self, *other)
             })*
         }
         #[diagnostic::do_not_recommend]
-        impl $trait<Scalar<$ty>> for $ty {
-            type Out = Mask;
+        impl $trait<Scalar<$ty>, Mask> for $ty {
             $(#[track_caller]
             fn $method(&self, other: &Scalar<$ty>) -> Mask {
                 Scalar::$method(Scalar::from(*self), *other)

@@ -1,6 +1,7 @@
 //! The constructs that stay Rust's own, and say what to write instead when they meet a run-time value.
 
 use super::Comptime;
+use super::kind::NoValue;
 
 macro_rules! conditions {
     ($($(#[doc = $doc:literal])* $trait:ident, $message:literal, $label:literal;)*) => {$(
@@ -58,7 +59,7 @@ impl<T: PartialEq + ?Sized> Match for T {}
     label = "this is `{Self}`: write `.to::<T>()`"
 )]
 pub trait AsCast<K> {
-    /// Itself.
+    /// The operand's type.
     type Out;
     /// The operand, unchanged.
     fn plain(self, kind: K) -> Self::Out;
@@ -69,6 +70,32 @@ impl<T> AsCast<Comptime> for T {
     type Out = T;
 
     fn plain(self, Comptime: Comptime) -> T {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> AsCast<NoValue<T>> for T {
+    type Out = T;
+
+    fn plain(self, kind: NoValue<T>) -> T {
+        kind.never()
+    }
+}
+
+/// What a `for` runs over, unless it is a range.
+#[diagnostic::on_unimplemented(
+    message = "`for` does not run over `{Self}`",
+    label = "a run-time loop runs over a range, for example `0..n`; an unrolled one over a comptime iterator"
+)]
+pub trait Iterate {
+    /// Itself.
+    fn over(self) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<I: IntoIterator> Iterate for I {
+    fn over(self) -> I {
         self
     }
 }

@@ -4,6 +4,7 @@
 //! [`Traced`] types, and falls back to [`ComptimeKind`], which holds one reference further away for every type. The
 //! answer is a type, so that what follows is checked, and reported, as ordinary trait bounds.
 
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
 use crate::handles::Handle;
@@ -16,6 +17,18 @@ pub struct RunTime;
 /// Known while the kernel is traced: plain Rust.
 #[derive(Clone, Copy, Debug)]
 pub struct Comptime;
+
+/// The type of no value. Where a trait has one implementation that could fit, the compiler infers types from it, and then
+/// reports the author's mistake as a mismatch with what it inferred. A second implementation, for this type, keeps it
+/// from guessing, so that it reports the trait's own message.
+#[derive(Debug)]
+pub struct NoValue<T>(Infallible, PhantomData<T>);
+
+impl<T> NoValue<T> {
+    pub(super) fn never<R>(self) -> R {
+        match self.0 {}
+    }
+}
 
 /// A value that consists of run-time values only: a handle, or an array, tuple or `Vec` of such.
 ///

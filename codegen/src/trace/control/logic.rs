@@ -9,11 +9,9 @@ use crate::trace::with;
     message = "`&&` joins `bool` and `Scalar<bool>`, not `{Self}` and `{R}`",
     label = "compare it with something, for example `!= 0`; bitwise and is `&`"
 )]
-pub trait And<R> {
-    /// `bool` or `Scalar<bool>`.
-    type Out;
+pub trait And<R, Out> {
     /// The right side runs only where the left one holds.
-    fn and(self, other: impl FnOnce() -> R) -> Self::Out;
+    fn and(self, other: impl FnOnce() -> R) -> Out;
 }
 
 /// `self || other`
@@ -21,40 +19,38 @@ pub trait And<R> {
     message = "`||` joins `bool` and `Scalar<bool>`, not `{Self}` and `{R}`",
     label = "compare it with something, for example `!= 0`; bitwise or is `|`"
 )]
-pub trait Or<R> {
-    /// `bool` or `Scalar<bool>`.
-    type Out;
+pub trait Or<R, Out> {
     /// The right side runs only where the left one does not hold.
-    fn or(self, other: impl FnOnce() -> R) -> Self::Out;
+    fn or(self, other: impl FnOnce() -> R) -> Out;
 }
 
 macro_rules! logic {
     ($($trait:ident $method:ident: $short:literal;)*) => {$(
-        impl $trait<bool> for bool {
-            type Out = bool;
+        #[diagnostic::do_not_recommend]
+        impl $trait<bool, bool> for bool {
             fn $method(self, other: impl FnOnce() -> bool) -> bool {
                 if self == $short { $short } else { other() }
             }
         }
 
-        impl $trait<Mask> for bool {
-            type Out = Mask;
+        #[diagnostic::do_not_recommend]
+        impl $trait<Mask, Mask> for bool {
             #[track_caller]
             fn $method(self, other: impl FnOnce() -> Mask) -> Mask {
                 if self == $short { Scalar::from($short) } else { other() }
             }
         }
 
-        impl $trait<bool> for Mask {
-            type Out = Mask;
+        #[diagnostic::do_not_recommend]
+        impl $trait<bool, Mask> for Mask {
             #[track_caller]
             fn $method(self, other: impl FnOnce() -> bool) -> Mask {
                 if other() == $short { Scalar::from($short) } else { self }
             }
         }
 
-        impl $trait<Mask> for Mask {
-            type Out = Mask;
+        #[diagnostic::do_not_recommend]
+        impl $trait<Mask, Mask> for Mask {
             #[track_caller]
             fn $method(self, other: impl FnOnce() -> Mask) -> Mask {
                 short_circuit(self, $short, other)

@@ -1,19 +1,34 @@
 //! What a kernel is launched with.
 
-use crate::handles::{Element, Handle, Scalar};
-use crate::ir::{Access, Phase};
+use crate::handles::{AccessMode, Argument, Element, Rows, Scalar, Slice};
+use crate::ir::Phase;
 use crate::loc::Loc;
-use crate::trace::with;
 
-/// A parameter with a declared access: memory behind a pointer.
+/// A parameter with a declared access: memory behind a pointer. In the body its type says what the kernel may do:
+/// `#[write_part] out: Rows<f32>` is a `Rows<f32, WritePart>` there.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` takes no access: it is not memory behind a pointer",
     label = "a `Scalar` needs no declaration; a plain Rust value is declared `#[comptime]`"
 )]
-pub trait PointerParam {
-    /// Declares the parameter.
-    fn declare(name: &str, access: Access, phase: Phase) -> Self;
+pub trait PointerParam<A: AccessMode, Out> {
+    /// Declares the parameter; returns it as the type that it has in the body.
+    #[track_caller]
+    fn declare(name: &str, phase: Phase) -> Out;
 }
+
+macro_rules! pointer_params {
+    ($($handle:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T: Element, A: AccessMode> PointerParam<A, $handle<T, A>> for $handle<T> {
+            #[track_caller]
+            fn declare(name: &str, phase: Phase) -> $handle<T, A> {
+                Argument::declare(name, phase, Loc::caller())
+            }
+        }
+    )*};
+}
+
+pointer_params! { Slice Rows }
 
 /// A parameter without a declaration: a scalar by value.
 #[diagnostic::on_unimplemented(
@@ -23,13 +38,26 @@ pub trait PointerParam {
 )]
 pub trait ScalarParam {
     /// Declares the parameter.
+    #[track_caller]
     fn declare(name: &str) -> Self;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> ScalarParam for Scalar<T> {
     #[track_caller]
     fn declare(name: &str) -> Self {
-        let loc = Loc::caller();
-        Scalar::from_id(with(|b| b.scalar_param(name, loc, T::DTYPE)))
+        Argument::declare(name, Phase::default(), Loc::caller())
     }
+}
+
+/// Declares a parameter that has an access.
+#[track_caller]
+pub fn pointer<T: PointerParam<A, Out>, A: AccessMode, Out>(name: &str, phase: Phase) -> Out {
+    T::declare(name, phase)
+}
+
+/// Declares a parameter that has none.
+#[track_caller]
+pub fn scalar<T: ScalarParam>(name: &str) -> T {
+    T::declare(name)
 }

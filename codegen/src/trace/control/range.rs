@@ -2,74 +2,83 @@
 
 use std::ops;
 
+use super::kind::NoValue;
 use super::{Comptime, RunTime, leave};
 use crate::handles::{Element, Handle, Integer, Scalar};
 use crate::ir::Attr;
 use crate::loc::Loc;
 use crate::trace::{Unroll, with};
 
-/// `self..end`
+/// `start..end`, by the kind of the ends, which come as a pair so that they are judged together.
 #[diagnostic::on_unimplemented(
-    message = "a range cannot run from `{Self}` to `{B}`",
-    label = "this is `{Self}`, the end `{B}`",
+    message = "a range cannot have the ends `{Pair}`",
+    label = "the ends have the types `{Pair}`",
     note = "both ends need one integer type: convert a run-time value with `.to::<T>()`, a comptime one with `as`"
 )]
-pub trait Range<B, K> {
-    /// What to iterate over.
-    type Out;
+pub trait Range<Pair, Out> {
     /// The range.
-    fn range(self, end: B, kind: K) -> Self::Out;
+    fn range(self, ends: Pair) -> Out;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> Range<T, Comptime> for T {
-    type Out = ops::Range<T>;
-    fn range(self, end: T, Comptime: Comptime) -> ops::Range<T> {
-        self..end
+impl<T> Range<(T, T), ops::Range<T>> for Comptime {
+    fn range(self, (start, end): (T, T)) -> ops::Range<T> {
+        start..end
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Integer> Range<Scalar<T>, RunTime> for Scalar<T> {
-    type Out = RunTimeRange<T>;
+impl<T: Integer> Range<(Scalar<T>, Scalar<T>), RunTimeRange<T>> for RunTime {
     #[track_caller]
-    fn range(self, end: Scalar<T>, RunTime: RunTime) -> RunTimeRange<T> {
-        RunTimeRange::new(self, end)
+    fn range(self, (start, end): (Scalar<T>, Scalar<T>)) -> RunTimeRange<T> {
+        RunTimeRange::new(start, end)
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Integer> Range<T, RunTime> for Scalar<T> {
-    type Out = RunTimeRange<T>;
+impl<T: Integer> Range<(Scalar<T>, T), RunTimeRange<T>> for RunTime {
     #[track_caller]
-    fn range(self, end: T, RunTime: RunTime) -> RunTimeRange<T> {
-        RunTimeRange::new(self, Scalar::from(end))
+    fn range(self, (start, end): (Scalar<T>, T)) -> RunTimeRange<T> {
+        RunTimeRange::new(start, Scalar::from(end))
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Integer> Range<Scalar<T>, RunTime> for T {
-    type Out = RunTimeRange<T>;
+impl<T: Integer> Range<(T, Scalar<T>), RunTimeRange<T>> for RunTime {
     #[track_caller]
-    fn range(self, end: Scalar<T>, RunTime: RunTime) -> RunTimeRange<T> {
-        RunTimeRange::new(Scalar::from(self), end)
+    fn range(self, (start, end): (T, Scalar<T>)) -> RunTimeRange<T> {
+        RunTimeRange::new(Scalar::from(start), end)
     }
 }
 
-/// `self..=end`
-#[diagnostic::on_unimplemented(message = "`..=` does not run to a run-time end", label = "write `first..last + 1`")]
-pub trait RangeInclusive<B, K> {
-    /// What to iterate over.
-    type Out;
+/// `start..=end`, by the kind of the ends.
+#[diagnostic::on_unimplemented(
+    message = "`..=` does not run to a run-time end",
+    label = "the ends have the types `{Pair}`: write `first..last + 1`"
+)]
+pub trait RangeInclusive<Pair, Out> {
     /// The range.
-    fn range_inclusive(self, end: B, kind: K) -> Self::Out;
+    fn range_inclusive(self, ends: Pair) -> Out;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> RangeInclusive<T, Comptime> for T {
-    type Out = ops::RangeInclusive<T>;
-    fn range_inclusive(self, end: T, Comptime: Comptime) -> ops::RangeInclusive<T> {
-        self..=end
+impl<T> RangeInclusive<(T, T), ops::RangeInclusive<T>> for Comptime {
+    fn range_inclusive(self, (start, end): (T, T)) -> ops::RangeInclusive<T> {
+        start..=end
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> RangeInclusive<(NoValue<T>, T), RunTimeRange<T>> for RunTime {
+    fn range_inclusive(self, (start, _): (NoValue<T>, T)) -> RunTimeRange<T> {
+        start.never()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> RangeInclusive<(T, NoValue<T>), RunTimeRange<T>> for RunTime {
+    fn range_inclusive(self, (_, end): (T, NoValue<T>)) -> RunTimeRange<T> {
+        end.never()
     }
 }
 

@@ -1,0 +1,6 @@
+use lathe_dsl::kernel;
+
+#[kernel(warps = 4)]
+struct Logits;
+
+fn main() {}

@@ -1,0 +1,9 @@
+use lathe::prelude::*;
+use lathe_dsl::kernel;
+
+#[kernel(warps = 4)]
+fn unknown_declaration(#[writes] out: Rows<f32>, n: Scalar<i32>) {
+    let _ = n + 1;
+}
+
+fn main() {}
