@@ -457,9 +457,9 @@ def _operands(schema: Any, args: Sequence[Any], kwargs: dict[str, Any], result: 
 class _Watch:
     """The log of a capture: which operator, on which line and stream, recorded which nodes between which allocations."""
 
-    def __init__(self, torch: Any, driver: Driver, stream: int) -> None:
-        self.torch, self.driver, self.stream = torch, driver, stream
-        self.graph = 0
+    def __init__(self, torch: Any, driver: Driver) -> None:
+        self.torch, self.driver = torch, driver
+        self.stream = self.graph = 0
         self.device = torch.cuda.current_device()
         self.entries: list[dict[str, Any]] = []
         self.first_alloc = self.allocated()
@@ -676,18 +676,19 @@ class capture:
             raise DumpError("this PyTorch has no CUDAGraph(keep_graph=True), without which a captured graph cannot be read back: use 2.8 or newer") from None
         self._captured = Captured(self._name, graph)
         self._captured.note = self._note
-        stream = self._stream if self._stream is not None else torch.cuda.Stream()
-        self._captured._streams[stream.cuda_stream] = "main"
         torch.cuda.synchronize()
         # Someone else's recording goes on; ours starts at this mark.
         self._recording = torch._C._cuda_isHistoryEnabled() if hasattr(torch._C, "_cuda_isHistoryEnabled") else False
         self._skip = len(_trace(torch, torch.cuda.memory._snapshot())) if self._recording else 0
         if not self._recording:
             torch.cuda.memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=MAX_EVENTS)
-        self._watch = _Watch(torch, self._driver, stream.cuda_stream)
+        self._watch = _Watch(torch, self._driver)
         self._captured._watch = self._watch
-        self._context = torch.cuda.graph(graph, pool=self._pool, stream=stream)
+        # The stream is PyTorch's choice when none is given: another one would change which blocks are reused.
+        self._context = torch.cuda.graph(graph, pool=self._pool, **({} if self._stream is None else {"stream": self._stream}))
         self._context.__enter__()
+        self._watch.stream = torch.cuda.current_stream().cuda_stream
+        self._captured._streams[self._watch.stream] = "main"
         self._mode = _operator_mode(self._watch) if self._lines else None
         self._hook = _TritonHook(self._watch)
         if self._mode is not None:

@@ -1,6 +1,6 @@
 """Check the checker against a GPU: capture small multi-stream programs, right and wrong twins, dump them, and replay forced orders.
 
-    python3 tools/validate_torch.py OUTDIR        (a CUDA GPU, PyTorch 2.8 or newer)
+    python3 tools/validate_torch.py OUTDIR [PROGRAM...]        (a CUDA GPU, PyTorch 2.8 or newer)
 
 Writes OUTDIR/results.json and OUTDIR/dumps.tar.gz. `results.json` says for every program what the hardware showed: how many of 1,000
 replays as captured differ from the recorded order, and for each unordered pair of nodes whether running the later one first changes
@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -28,6 +29,7 @@ import lathe_dump  # noqa: E402
 
 REPLAYS = 1_000
 PER_PAIR = 50
+ZOO_PARTS = 4
 N = 1 << 20
 
 
@@ -50,7 +52,7 @@ def rand(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 # ---- S1 to S3: order inside one graph ---------------------------------------------------------------------------------------
 
 
-def s1(fix: str | None = None) -> Program:
+def s1(fix: str | None = None, sleep: int = 0) -> Program:
     side = torch.cuda.Stream()
     src, out, out2 = rand(N), rand(N), rand(N)
     with lathe_dump.capture("s1") as g:
@@ -60,6 +62,8 @@ def s1(fix: str | None = None) -> Program:
         g.name(a=a)
         side.wait_stream(main)
         with torch.cuda.stream(side):
+            if sleep:
+                torch.cuda._sleep(sleep)
             out.copy_(a)
             if fix == "record_stream":
                 a.record_stream(side)
@@ -221,6 +225,9 @@ def s8(fix: str | None = None) -> Program:
     """A cuBLAS workspace, keyed by stream, that lives in the pool of the graph captured first."""
     stream = torch.cuda.Stream()
     a, b, o1, o2 = rand(8, 2048), rand(2048, 1024), rand(8, 1024), rand(8, 1024)
+    with torch.cuda.stream(stream):
+        torch.mm(a, b, out=o1)
+    torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()
     with lathe_dump.capture("s8 first", stream=stream) as g1:
         torch.mm(a, b, out=o1)
@@ -358,6 +365,20 @@ def triton_pair(fix: str | None = None) -> Program:
     return Program([g], [out, out2], [src])
 
 
+def triton_pdl(waits: bool) -> Program:
+    """A kernel launched programmatically after the one it reads from, with and without its wait."""
+    import triton_kernels_for_validation as kernels
+
+    src, middle, out = rand(N), rand(N), rand(N)
+    kernels.scale_after(src, middle, 2.0, waits)
+    torch.cuda.synchronize()
+    with lathe_dump.capture("triton pdl") as g:
+        g.name(role="persistent", middle=middle)
+        kernels.scale(src, middle, 2.0)
+        kernels.scale_after(middle, out, 3.0, waits)
+    return Program([g], [out], [src, middle])
+
+
 _TRITON = '''
 import triton
 import triton.language as tl
@@ -370,50 +391,79 @@ def scale_kernel(source, target, factor, count, BLOCK: tl.constexpr):
 def scale(source, target, factor):
     count = source.numel()
     scale_kernel[(triton.cdiv(count, 1024),)](source, target, factor, count, BLOCK=1024)
+
+@triton.jit
+def scale_after_kernel(source, target, factor, count, WAITS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if WAITS:
+        tl.extra.cuda.gdc_wait()
+    tl.store(target + at, tl.load(source + at, mask=at < count) * factor, mask=at < count)
+
+def scale_after(source, target, factor, waits):
+    count = source.numel()
+    grid = (triton.cdiv(count, 1024),)
+    scale_after_kernel[grid](source, target, factor, count, WAITS=waits, BLOCK=1024, launch_pdl=True)
 '''
 
 
 # ---- many library kernels, to hold the rule table against what the GPU shows ----------------------------------------------------
 
 
-def zoo() -> Program:
+def zoo(part: int) -> Program:
     x, w, bias = rand(64, 1024), rand(1024, 1024), rand(1024)
     half, half_w = x.half(), w.half()
     brain, brain_w = x.bfloat16(), w.bfloat16()
-    image, filters = rand(4, 16, 32, 32), rand(32, 16, 3, 3)
+    tall, fp8, fp8_w = rand(2048, 1024, dtype=torch.bfloat16), x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
+    image, filters, one = rand(4, 16, 32, 32), rand(32, 16, 3, 3), torch.ones((), device="cuda")
     ids, table = torch.randint(0, 1000, (64,), device="cuda"), rand(1000, 1024)
-    mask = x > 0
+    mask, rows = x > 0, torch.randint(0, 64, (64,), device="cuda")
     query = rand(2, 8, 128, 64, dtype=torch.bfloat16)
-
-    def run() -> list[torch.Tensor]:
-        return [
-            x @ w, half @ half_w, brain @ brain_w, torch.addmm(bias, x, w), torch.bmm(brain.view(4, 16, 1024), brain_w.expand(4, 1024, 1024)),
-            torch.softmax(x, -1), torch.softmax(rand_like_view(x), 0), torch.layer_norm(x, (1024,), bias, bias), torch.rms_norm(x, (1024,), bias),
-            x.sum(), x.sum(0), x.mean(-1), x.max(-1).values, x.argmax(-1), x.cumsum(-1), x.sort(-1).values, x.topk(32, -1).values,
-            torch.cat([x, x], 0), torch.cat([x, x], 1), torch.stack([x, x]), x.t().contiguous(), x[:, ::2].contiguous(),
-            table[ids], torch.embedding(table, ids), x.index_select(0, ids % 64), x.gather(1, (ids[:, None] % 1024).expand(64, 8)),
-            torch.zeros_like(x).scatter_(1, (ids[:, None] % 1024), 1.0), torch.zeros_like(x).index_add_(0, ids % 64, x), x.masked_fill(mask, 0.0),
-            torch.where(mask, x, -x), x.half(), x.bfloat16(), x.clamp(0, 1), torch.relu(x), torch.nn.functional.gelu(x), torch.nn.functional.silu(brain),
-            torch.conv2d(image, filters, padding=1), torch.nn.functional.max_pool2d(image, 2), torch.nn.functional.scaled_dot_product_attention(query, query, query),
-            torch.nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True), torch.rand_like(x), torch.bernoulli(x.sigmoid()),
-            x.flip(0), x.roll(3, 0), torch.tril(x), torch.arange(4096, device="cuda"), torch.linalg.vector_norm(x), x.var(-1), x.std(-1), torch.logsumexp(x, -1),
-            x.index_put((ids % 64,), x), x.repeat(2, 2), torch.nn.functional.pad(x, (1, 1)), x.to(torch.float8_e4m3fn),
-        ]  # fmt: skip
-
+    f = torch.nn.functional
+    operators: list[Callable[[], Any]] = [
+        lambda: x @ w, lambda: half @ half_w, lambda: brain @ brain_w, lambda: tall @ brain_w, lambda: brain[:1] @ brain_w, lambda: x[:1] @ w,
+        lambda: torch.addmm(bias, x, w), lambda: f.linear(brain, brain_w, brain_w[0]), lambda: torch.bmm(brain.view(4, 16, 1024), brain_w.expand(4, 1024, 1024)),
+        lambda: torch.mv(w, bias), lambda: torch.einsum("ij,kj->ik", x, x), lambda: torch._scaled_mm(fp8, fp8_w.t(), one, one, out_dtype=torch.bfloat16),
+        lambda: torch.softmax(x, -1), lambda: torch.softmax(x.t(), 0), lambda: torch.softmax(rand_wide(x), -1), lambda: torch.log_softmax(x, -1),
+        lambda: f.layer_norm(x, (1024,), bias, bias), lambda: f.rms_norm(x, (1024,), bias), lambda: f.group_norm(image, 4), lambda: f.batch_norm(image, None, None, training=True),
+        lambda: x.sum(), lambda: x.sum(0), lambda: x.mean(-1), lambda: x.max(-1), lambda: x.argmax(-1), lambda: x.var(-1), lambda: torch.logsumexp(x, -1),
+        lambda: x.any(), lambda: torch.linalg.vector_norm(x), lambda: x.cumsum(-1), lambda: x.cumsum(0), lambda: x.sort(-1), lambda: rand_wide(x).sort(-1),
+        lambda: x.topk(32, -1), lambda: rand_wide(x).topk(64, -1), lambda: x.flatten().topk(64), lambda: x.flatten().sort(), lambda: x.kthvalue(3, -1),
+        lambda: torch.cat([x, x], 0), lambda: torch.cat([x, x], 1), lambda: torch.stack([x, x]), lambda: torch.cat([half, half, half], 1),
+        lambda: x.t().contiguous(), lambda: x[:, ::2].contiguous(), lambda: half.t().contiguous(), lambda: x.half(), lambda: x.bfloat16(), lambda: brain.float(), lambda: x.to(torch.float8_e4m3fn),
+        lambda: table[ids], lambda: f.embedding(ids, table), lambda: x.index_select(0, rows), lambda: x.gather(1, (ids[:, None]).expand(64, 8)), lambda: x.take(ids),
+        lambda: torch.zeros_like(x).scatter_(1, ids[:, None], 1.0), lambda: torch.zeros_like(x).scatter_add_(1, ids[:, None], x), lambda: torch.zeros_like(x).index_add_(0, rows, x),
+        lambda: torch.zeros_like(x).index_copy_(0, torch.arange(64, device="cuda"), x), lambda: x.index_put((rows,), x), lambda: x.index_put((rows,), x, accumulate=True),
+        lambda: x.index_fill(0, rows, 1.0), lambda: x.masked_fill(mask, 0.0), lambda: torch.where(mask, x, -x), lambda: x.clamp(0, 1), lambda: torch.relu(x), lambda: f.gelu(x), lambda: f.silu(brain),
+        lambda: brain * x, lambda: x + 1, lambda: x * bias, lambda: x.pow(2), lambda: torch.addcmul(x, x, x), lambda: torch.lerp(x, x, 0.5), lambda: x > bias, lambda: torch.frexp(x),
+        lambda: torch._foreach_add([x, w], 1.0), lambda: f.conv2d(image, filters, padding=1), lambda: f.conv2d(image.half(), filters.half()), lambda: f.max_pool2d(image, 2), lambda: f.avg_pool2d(image, 2),
+        lambda: f.interpolate(image, scale_factor=2.0), lambda: f.scaled_dot_product_attention(query, query, query), lambda: f.scaled_dot_product_attention(query, query, query, is_causal=True),
+        lambda: f.scaled_dot_product_attention(query.float(), query.float(), query.float()), lambda: torch.rand_like(x), lambda: torch.bernoulli(torch.sigmoid(x)), lambda: f.dropout(x, 0.5),
+        lambda: x.flip(0), lambda: x.roll(3, 0), lambda: torch.tril(x), lambda: torch.arange(4096, device="cuda"), lambda: torch.linspace(0, 1, 64, device="cuda"), lambda: torch.eye(64, device="cuda"),
+        lambda: x.repeat(2, 2), lambda: f.pad(x, (1, 1)), lambda: torch.bucketize(x, bias.sort().values), lambda: f.cross_entropy(x, ids),
+    ]  # fmt: skip
+    usable = []
     with torch.cuda.stream(torch.cuda.Stream()):
-        run()
-    torch.cuda.synchronize()
-    with lathe_dump.capture("zoo") as g:
-        results = run()
-    return Program([g], [], [x, w, bias, half, half_w, brain, brain_w, image, filters, ids, table, mask, query, results])
+        for operator in operators[part::ZOO_PARTS]:
+            try:
+                for _ in range(2):
+                    operator()
+                torch.cuda.synchronize()
+                usable.append(operator)
+            except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+                print("zoo leaves out:", str(error).splitlines()[0][:150], flush=True)
+    with lathe_dump.capture(f"zoo {part}") as g:
+        results = [operator() for operator in usable]
+    return Program([g], [], [operators, results])
 
 
-def rand_like_view(x: torch.Tensor) -> torch.Tensor:
-    return x.t()
+def rand_wide(x: torch.Tensor) -> torch.Tensor:
+    return x.view(8, 8192)
 
 
-PROGRAMS: dict[str, Callable[[], Program]] = {
+PROGRAMS: dict[str, Callable[[], Program] | None] = {
     "s1": s1,
+    "s1_slow": lambda: s1(sleep=400_000),
+    "s1_slow_join": lambda: s1("join", sleep=400_000),
     "s1_record_stream": lambda: s1("record_stream"),
     "s1_join": lambda: s1("join"),
     "s2": s2,
@@ -428,8 +478,6 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "s6_held": lambda: s6("held"),
     "s7": s7,
     "s7_kept": lambda: s7("kept"),
-    "s8": s8,
-    "s8_own": lambda: s8("own"),
     "halves_rows": lambda: halves("rows"),
     "halves_columns": lambda: halves("columns"),
     "in_place": in_place,
@@ -440,7 +488,12 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "layer_bf16_join": lambda: layer("join", dtype=torch.bfloat16),
     "triton": triton_pair,
     "triton_join": lambda: triton_pair("join"),
-    "zoo": zoo,
+    "triton_pdl": lambda: triton_pdl(False),
+    "triton_pdl_wait": lambda: triton_pdl(True),
+    "s8": s8,
+    "s8_own": lambda: s8("own"),
+    "large": None,
+    **{f"zoo_{part}": lambda part=part: zoo(part) for part in range(ZOO_PARTS)},
 }
 
 
@@ -576,33 +629,52 @@ def ten_thousand(folder: str) -> dict[str, Any]:
     return result
 
 
-def main(out: str) -> None:
+def usable() -> bool:
+    """Whether the CUDA context survived."""
+    try:
+        rand(16)
+        torch.cuda.synchronize()
+        return True
+    except RuntimeError:
+        return False
+
+
+def main(out: str, names: list[str]) -> None:
+    folder = os.path.join(tempfile.gettempdir(), "lathe_validate_dumps")
     os.makedirs(out, exist_ok=True)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(out, "results.json")
     results: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "programs": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "triton_kernels_for_validation.py"), "w", encoding="utf-8") as stream:
-            stream.write(_TRITON)
-        sys.path.insert(0, folder)
-        steps: list[tuple[str, Callable[[], dict[str, Any]]]] = [(name, lambda name=name, make=make: validate(name, make, folder)) for name, make in PROGRAMS.items()]
-        steps.append(("large", lambda: ten_thousand(folder)))
-        for name, step in steps:
-            try:
-                result = step()
-            except Exception:  # one broken program must not lose the others' results
-                result = {"error": traceback.format_exc()[-1500:]}
-            results["programs"][name] = result
-            shown = {key: value for key, value in result.items() if key not in ("observed_writes", "unordered_pairs")}
-            print(name, json.dumps(shown)[:600], flush=True)
-            gc.collect()
-            with open(os.path.join(out, "results.json"), "w", encoding="utf-8") as stream:
-                json.dump(results, stream, indent=1)
-            with tarfile.open(os.path.join(out, "dumps.tar.gz"), "w:gz") as archive:
-                for file in sorted(os.listdir(folder)):
-                    if file.endswith(".json"):
-                        archive.add(os.path.join(folder, file), arcname=file)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as stream:
+            results = json.load(stream)
+    with open(os.path.join(folder, "triton_kernels_for_validation.py"), "w", encoding="utf-8") as stream:
+        stream.write(_TRITON)
+    sys.path.insert(0, folder)
+    rest = list(names)
+    while rest:
+        name = rest.pop(0)
+        try:
+            make = PROGRAMS[name]
+            result = ten_thousand(folder) if make is None else validate(name, make, folder)
+        except Exception:  # one broken program must not lose the others' results
+            result = {"error": traceback.format_exc()[-1500:]}
+        results["programs"][name] = result
+        shown = {key: value for key, value in result.items() if key != "observed_writes"}
+        print(name, json.dumps(shown)[-600:], flush=True)
+        gc.collect()
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump(results, stream, indent=1)
+        if "error" in result and rest and not usable():
+            subprocess.run([sys.executable, __file__, out, *rest], check=False)
+            return
+    with tarfile.open(os.path.join(out, "dumps.tar.gz"), "w:gz") as archive:
+        for file in sorted(os.listdir(folder)):
+            if file.endswith(".json"):
+                archive.add(os.path.join(folder, file), arcname=file)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:] or list(PROGRAMS))

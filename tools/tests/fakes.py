@@ -221,7 +221,7 @@ class FakeTorch(types.ModuleType):
         class capture_context:
             def __init__(self, graph, pool=None, stream=None):
                 torch.last_graph = graph
-                self._before, self._stream = torch.current, stream
+                self._before, self._stream = torch.current, stream or FakeStream(0x50)
 
             def __enter__(self):
                 torch.current = self._stream
