@@ -370,6 +370,7 @@ def triton_pdl(waits: bool) -> Program:
     import triton_kernels_for_validation as kernels
 
     src, middle, out = rand(N), rand(N), rand(N)
+    kernels.scale(src, middle, 2.0)
     kernels.scale_after(src, middle, 2.0, waits)
     torch.cuda.synchronize()
     with lathe_dump.capture("triton pdl") as g:
