@@ -10,6 +10,7 @@
 //! standard output, what it is busy with to standard error, and a failed check is `Ok(ExitCode::FAILURE)`.
 
 mod doctor;
+mod graph;
 mod list;
 mod setup;
 mod terminal;
@@ -62,6 +63,7 @@ enum Command {
     Doctor(doctor::Args),
     Setup(setup::Args),
     List(list::Args),
+    Graph(graph::Args),
 }
 
 /// Runs the program over `entries` with the process's arguments.
@@ -79,6 +81,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),
+        Command::Graph(args) => graph::run(args, &context),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("\x1b[1;31merror\x1b[0m\x1b[1m: {error}\x1b[0m");
