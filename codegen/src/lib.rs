@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod contract;
+pub mod cost;
 pub mod cuda;
 pub mod dtype;
 pub mod entry;

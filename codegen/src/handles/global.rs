@@ -40,6 +40,10 @@ macro_rules! copy {
 copy! { Slice Rows Place }
 
 impl<T, A> Slice<T, A> {
+    pub(crate) fn of(pointer: ValueId) -> Self {
+        Slice { pointer, of: PhantomData }
+    }
+
     /// The first element.
     pub fn start(self) -> Place<T, A> {
         Place::from_id(self.pointer)

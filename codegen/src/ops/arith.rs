@@ -8,13 +8,31 @@ use std::ops::{
     Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
 };
 
-use super::{OpDef, Signature};
+use super::example::{inputs, output};
+use super::{Family, OpDef, Signature};
+use crate::cost::{Cost, elementwise as elementwise_cost};
 use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Arithmetic, Element, Float, Handle, Integer, Mask, Scalar};
 use crate::ir::{Attr, Attrs, Type};
 use crate::loc::Loc;
 use crate::trace::{emit, with};
+
+/// The ops of this file.
+pub static FAMILY: Family = Family {
+    name: "arith",
+    source: include_str!("arith.rs"),
+    ops: &[
+        &CONST, &ADD, &SUB, &MUL, &DIV, &REM, &MIN, &MAX, &NEG, &AND, &OR, &XOR, &NOT, &SHL, &SHR, &LT, &LE, &GT, &GE,
+        &EQ, &NE, &SELECT, &FMA, &CAST,
+    ],
+};
+
+/// Shows an operation on two i32.
+fn pair(operation: fn(Scalar<i32>, Scalar<i32>) -> Scalar<i32>) {
+    let [a, b] = inputs::<i32, 2>();
+    output(operation(a, b));
+}
 
 /// A literal.
 pub static CONST: OpDef = OpDef {
@@ -29,6 +47,8 @@ pub static CONST: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Expr(literal),
+    cost: |_| Cost::NONE,
+    example: || output(Scalar::from(7)),
 };
 
 fn literal(cx: &mut Cx<'_, '_>) -> Expr {
@@ -102,7 +122,7 @@ fn bits(dtype: Dtype) -> bool {
 }
 
 macro_rules! elementwise_ops {
-    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident $emit:expr;)*) => {$(
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident $emit:expr, $example:expr;)*) => {$(
         $(#[doc = $doc])*
         pub static $op: OpDef = OpDef {
             name: $name,
@@ -111,39 +131,41 @@ macro_rules! elementwise_ops {
             min_capability: 0,
             effects: &[],
             emit: Emit::Expr($emit),
+            cost: |c| elementwise_cost(c, 1),
+            example: $example,
         };
     )*};
 }
 
 elementwise_ops! {
     /// Sum.
-    ADD "add" 2 number |cx| infix(cx, prec::SUM, "+");
+    ADD "add" 2 number |cx| infix(cx, prec::SUM, "+"), || pair(|a, b| a + b);
     /// Difference.
-    SUB "sub" 2 number |cx| infix(cx, prec::SUM, "-");
+    SUB "sub" 2 number |cx| infix(cx, prec::SUM, "-"), || pair(|a, b| a - (b - 1));
     /// Product.
-    MUL "mul" 2 number |cx| infix(cx, prec::PRODUCT, "*");
+    MUL "mul" 2 number |cx| infix(cx, prec::PRODUCT, "*"), || pair(|a, b| a * (b + 1));
     /// Quotient; of integers, rounded towards zero.
-    DIV "div" 2 number |cx| infix(cx, prec::PRODUCT, "/");
+    DIV "div" 2 number |cx| infix(cx, prec::PRODUCT, "/"), || pair(|a, b| a / b);
     /// Remainder, with the sign of the first operand.
-    REM "rem" 2 integer |cx| infix(cx, prec::PRODUCT, "%");
+    REM "rem" 2 integer |cx| infix(cx, prec::PRODUCT, "%"), || pair(|a, b| a % b);
     /// The smaller; of floats, the one that is not NaN.
-    MIN "min" 2 number |cx| extreme(cx, "fminf", "min");
+    MIN "min" 2 number |cx| extreme(cx, "fminf", "min"), || pair(|a, b| a.min(b));
     /// The larger; of floats, the one that is not NaN.
-    MAX "max" 2 number |cx| extreme(cx, "fmaxf", "max");
+    MAX "max" 2 number |cx| extreme(cx, "fmaxf", "max"), || pair(|a, b| a.max(b));
     /// Negation.
-    NEG "neg" 1 number |cx| Expr::prefix("-", &cx.operand(0));
+    NEG "neg" 1 number |cx| Expr::prefix("-", &cx.operand(0)), || pair(|a, b| a - -b);
     /// Bitwise or logical and.
-    AND "and" 2 bits |cx| logic(cx, (prec::AND, "&"), (prec::LOGICAL_AND, "&&"));
+    AND "and" 2 bits |cx| logic(cx, (prec::AND, "&"), (prec::LOGICAL_AND, "&&")), || pair(|a, b| a & (b + 1));
     /// Bitwise or logical or.
-    OR "or" 2 bits |cx| logic(cx, (prec::OR, "|"), (prec::LOGICAL_OR, "||"));
+    OR "or" 2 bits |cx| logic(cx, (prec::OR, "|"), (prec::LOGICAL_OR, "||")), || pair(|a, b| a | b);
     /// Bitwise or logical exclusive or.
-    XOR "xor" 2 bits |cx| logic(cx, (prec::XOR, "^"), (prec::EQUALITY, "!="));
+    XOR "xor" 2 bits |cx| logic(cx, (prec::XOR, "^"), (prec::EQUALITY, "!=")), || pair(|a, b| a ^ b);
     /// Bitwise or logical complement.
-    NOT "not" 1 bits complement;
+    NOT "not" 1 bits complement, || pair(|a, b| a & !b);
     /// Shift left.
-    SHL "shl" 2 integer |cx| infix(cx, prec::SHIFT, "<<");
+    SHL "shl" 2 integer |cx| infix(cx, prec::SHIFT, "<<"), || pair(|a, b| a << b);
     /// Shift right; of signed integers, with the sign.
-    SHR "shr" 2 integer |cx| infix(cx, prec::SHIFT, ">>");
+    SHR "shr" 2 integer |cx| infix(cx, prec::SHIFT, ">>"), || pair(|a, b| (a >> b) + 1);
 }
 
 fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {
@@ -196,6 +218,11 @@ macro_rules! comparison_ops {
                 min_capability: 0,
                 effects: &[],
                 emit: Emit::Expr(|cx| infix(cx, prec::$level, $operator)),
+                cost: |c| elementwise_cost(c, 0),
+                example: || {
+                    let [a, b] = inputs::<i32, 2>();
+                    output(a.$method(b).select(a, b));
+                },
             };
         )*
         impl<T: Element> Scalar<T> {
@@ -251,6 +278,11 @@ pub static SELECT: OpDef = OpDef {
         let (cond, yes, no) = (cx.operand(0), cx.operand(1), cx.operand(2));
         Expr::conditional(&cond, &yes, &no)
     }),
+    cost: |c| elementwise_cost(c, 0),
+    example: || {
+        let [a, b] = inputs::<f32, 2>();
+        output(a.gt(b).select(a - b, 0.0f32));
+    },
 };
 
 /// `a * b + c`, rounded once.
@@ -264,6 +296,11 @@ pub static FMA: OpDef = OpDef {
         let (a, b, c) = (cx.operand(0), cx.operand(1), cx.operand(2));
         Expr::call("fmaf", &[&a, &b, &c])
     }),
+    cost: |c| elementwise_cost(c, 2),
+    example: || {
+        let [a, b, c] = inputs::<f32, 3>();
+        output(a.mul_add(b, c));
+    },
 };
 
 /// Conversion.
@@ -281,6 +318,11 @@ pub static CAST: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Expr(cast),
+    cost: |c| elementwise_cost(c, 0),
+    example: || {
+        let [a] = inputs::<i32, 1>();
+        output(a.to::<f32>());
+    },
 };
 
 fn convertible(from: Dtype, to: Dtype) -> bool {
@@ -533,5 +575,67 @@ impl Mask {
     pub fn select<T: Element>(self, yes: impl Into<Scalar<T>>, no: impl Into<Scalar<T>>) -> Scalar<T> {
         let (yes, no) = (yes.into(), no.into());
         Scalar::from_id(emit(&SELECT, &[self.id(), yes.id(), no.id()], Attrs::none()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            const
+              *out = 7;
+            add
+              *out = x + y;
+            sub
+              *out = x - (y - 1);
+            mul
+              *out = x * (y + 1);
+            div
+              *out = x / y;
+            rem
+              *out = x % y;
+            min
+              *out = min(x, y);
+            max
+              *out = max(x, y);
+            neg
+              *out = x - -y;
+            and
+              *out = x & (y + 1);
+            or
+              *out = x | y;
+            xor
+              *out = x ^ y;
+            not
+              *out = x & ~y;
+            shl
+              *out = x << y;
+            shr
+              *out = (x >> y) + 1;
+            lt
+              *out = x < y ? x : y;
+            le
+              *out = x <= y ? x : y;
+            gt
+              *out = x > y ? x : y;
+            ge
+              *out = x >= y ? x : y;
+            eq
+              *out = x == y ? x : y;
+            ne
+              *out = x != y ? x : y;
+            select
+              *out = x > y ? x - y : 0.0f;
+            fma
+              *out = fmaf(x, y, z);
+            cast
+              *out = (float)x;
+        "#]],
+        );
     }
 }

@@ -1,9 +1,14 @@
 //! Barriers: where lanes of a warp or warps of a CTA wait for one another and see one another's shared memory.
 
-use super::{Effect, OpDef, Scope};
+use super::{Effect, Family, OpDef, Scope};
+use crate::cost::Cost;
 use crate::cuda::{Emit, Helper};
 use crate::ir::Attrs;
 use crate::trace::emit_stmt;
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "barrier", source: include_str!("barrier.rs"), ops: &[&CTA_SYNC, &WARP_SYNC, &NAMED_SYNC] };
 
 /// All threads of the CTA wait for one another.
 pub static CTA_SYNC: OpDef = OpDef {
@@ -13,6 +18,8 @@ pub static CTA_SYNC: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Barrier(Scope::Cta)],
     emit: Emit::Stmt(|cx| cx.line("__syncthreads();")),
+    cost: |_| Cost::issue(1),
+    example: cta_sync,
 };
 
 /// All lanes of the warp wait for one another.
@@ -23,6 +30,8 @@ pub static WARP_SYNC: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Barrier(Scope::Warp)],
     emit: Emit::Stmt(|cx| cx.line("__syncwarp();")),
+    cost: |_| Cost::issue(1),
+    example: warp_sync,
 };
 
 /// The warps that share a named barrier wait for one another.
@@ -47,6 +56,8 @@ pub static NAMED_SYNC: OpDef = OpDef {
         let (id, threads) = (cx.attr("id"), cx.attr("warps") * 32);
         cx.line(&format!("named_barrier_sync({id}, {threads});"));
     }),
+    cost: |_| Cost::issue(1),
+    example: || named_sync(1, 2),
 };
 
 static NAMED_HELPER: Helper = Helper {
@@ -73,4 +84,24 @@ pub fn warp_sync() {
 #[track_caller]
 pub fn named_sync(id: i32, warps: i32) {
     emit_stmt(&NAMED_SYNC, &[], Attrs::none().with("id", id).with("warps", warps));
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            barrier.cta
+              __syncthreads();
+            barrier.warp
+              __syncwarp();
+            barrier.named
+              named_barrier_sync(1, 64);
+        "#]],
+        );
+    }
 }

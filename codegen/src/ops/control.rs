@@ -1,9 +1,18 @@
 //! Control flow, mutable variables and section comments.
 
-use super::{Effect, OpDef, Signature, arith};
+use super::example::{inputs, output};
+use super::{Effect, Family, OpDef, Signature, arith};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, axes, ctype, prec, scalar_text};
 use crate::dtype::Dtype;
+use crate::handles::{Handle, Scalar};
 use crate::ir::{Type, ValueId};
+use crate::loc::Loc;
+use crate::trace::{Unroll, with};
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "control", source: include_str!("control.rs"), ops: &[&IF, &FOR, &VAR, &GET, &SET, &SECTION] };
 
 /// Runs its first block where the condition holds, its second (if any) where not.
 pub static IF: OpDef = OpDef {
@@ -20,6 +29,8 @@ pub static IF: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Control],
     emit: Emit::Stmt(print_if),
+    cost: |_| Cost::issue(1),
+    example: show_if,
 };
 
 /// Runs its block for each index from the first operand up to, without, the second, by the third.
@@ -39,6 +50,8 @@ pub static FOR: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Control],
     emit: Emit::Stmt(print_for),
+    cost: |_| Cost::issue(1),
+    example: show_for,
 };
 
 fn is_index(dtype: Dtype) -> bool {
@@ -57,6 +70,8 @@ pub static VAR: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::WriteVariable],
     emit: Emit::Stmt(print_var),
+    cost: |c| Cost::issue(c.registers(c.result(0))),
+    example: show_for,
 };
 
 /// Reads a mutable variable.
@@ -70,6 +85,8 @@ pub static GET: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::ReadVariable],
     emit: Emit::Expr(|cx| cx.operand(0)),
+    cost: |_| Cost::NONE,
+    example: show_for,
 };
 
 /// Changes a mutable variable.
@@ -87,7 +104,40 @@ pub static SET: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::WriteVariable],
     emit: Emit::Stmt(print_set),
+    cost: |c| Cost::issue(c.registers(c.operand(0))),
+    example: show_for,
 };
+
+/// `if x > 0 { out[0] = x } else { out[0] = -x }`.
+fn show_if() {
+    let [x] = inputs::<i32, 1>();
+    let loc = Loc::caller();
+    let positive = x.gt(0);
+    with(|b| b.begin_if(positive.id(), loc));
+    output(x);
+    with(|b| b.begin_else(loc));
+    output(-x);
+    with(|b| b.end_if(loc));
+}
+
+/// `let mut sum = 0; for i in 0..x { sum += i } out[0] = sum`.
+fn show_for() {
+    let [x] = inputs::<i32, 1>();
+    let loc = Loc::caller();
+    let [zero, one] = [0, 1].map(Scalar::<i32>::from);
+    let sum = Scalar::<i32>::from_id(with(|b| {
+        let sum = b.declare_var(zero.id(), loc);
+        b.name(sum, "sum");
+        sum
+    }));
+    let i = with(|b| b.begin_for(zero.id(), x.id(), one.id(), Unroll::Auto, loc));
+    let next = sum + Scalar::<i32>::from_id(i);
+    with(|b| {
+        b.assign(sum.id(), next.id(), loc);
+        b.end_for(loc);
+    });
+    output(sum);
+}
 
 fn storable(ty: Type) -> Result<(), String> {
     match ty {
@@ -111,6 +161,11 @@ pub static SECTION: OpDef = OpDef {
         cx.gap();
         text.lines().for_each(|line| cx.line(&format!("// {line}")));
     }),
+    cost: |_| Cost::NONE,
+    example: || {
+        let loc = Loc::caller();
+        with(|b| b.section("Everything that follows.", loc));
+    },
 };
 
 fn print_if(cx: &mut Cx<'_, '_>) {
@@ -174,4 +229,32 @@ fn update(cx: &Cx<'_, '_>) -> Option<(&'static str, ValueId)> {
     let (_, operator) = operators.into_iter().find(|(op, _)| std::ptr::eq(*op, value.op))?;
     let read = cx.inlined_value(value.operands[0])?;
     (std::ptr::eq(read.op, &GET) && read.operands[0] == cx.inst().operands[0]).then_some((operator, value.operands[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+                if
+                  if (x > 0) {
+                    *out = x;
+                  } else {
+                    *out = -x;
+                  }
+                for, var, var.get, var.set
+                  int sum = 0;
+                  for (int i = 0; i < x; ++i) {
+                    sum += i;
+                  }
+                  *out = sum;
+                section
+                  // Everything that follows.
+            "#]],
+        );
+    }
 }

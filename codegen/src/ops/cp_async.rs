@@ -1,14 +1,22 @@
 //! Asynchronous copies from global to shared memory, in groups that are waited for.
 
-use super::shared::chunk_address;
-use super::{Effect, OpDef, Space};
+use super::barrier::warp_sync;
+use super::example::rows;
+use super::index::{cta_x, warp_id};
+use super::shared::{chunk_address, shared};
+use super::{Effect, Family, OpDef, Space};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
-use crate::handles::{AccessMode, Element, Handle, Place, Readable, SharedTile};
+use crate::handles::{AccessMode, Element, Handle, Place, Read, Readable, SharedTile, bf16};
 use crate::ir::{Attrs, Swizzle, Type};
 use crate::trace::emit_stmt;
 
 /// Bytes a lane copies at once.
 const CHUNK: u32 = 16;
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "cp_async", source: include_str!("cp_async.rs"), ops: &[&COPY, &COMMIT, &WAIT] };
 
 /// Starts copying a tile.
 pub static COPY: OpDef = OpDef {
@@ -30,7 +38,25 @@ pub static COPY: OpDef = OpDef {
     min_capability: 80,
     effects: &[Effect::AsyncCopy, Effect::Read(Space::Global), Effect::Write(Space::Shared)],
     emit: Emit::Stmt(print_copy),
+    cost: |c| {
+        let Type::Shared { tile, .. } = c.operand(0) else { return Cost::NONE };
+        let tile = &c.kernel.tiles[tile.index()];
+        let warps = if tile.copies > 1 { 1 } else { u64::from(c.kernel.warps) };
+        let bytes = u64::from(tile.stage_bytes()) / warps;
+        let copies = bytes.div_ceil(32 * u64::from(CHUNK));
+        Cost { issue: copies + copies.min(8), global_read: bytes, shared_written: bytes, ..Cost::NONE }
+    },
+    example: show_copy,
 };
+
+/// Each warp copies 16 rows of 128 bf16.
+fn show_copy() {
+    let tile = shared::<bf16>([16, 128]).per_warp().swizzle(Swizzle::Xor16);
+    tile.copy_async(rows::<bf16, Read>("k").row(cta_x() * 4 + warp_id()));
+    commit();
+    wait_all_but(0);
+    warp_sync();
+}
 
 static COPY_HELPER: Helper = Helper {
     name: "cp_async_16",
@@ -102,6 +128,8 @@ pub static COMMIT: OpDef = OpDef {
         cx.require(&COMMIT_HELPER);
         cx.line("cp_async_commit();");
     }),
+    cost: |_| Cost::issue(1),
+    example: show_copy,
 };
 
 static COMMIT_HELPER: Helper = Helper {
@@ -128,6 +156,8 @@ pub static WAIT: OpDef = OpDef {
         cx.require(&WAIT_HELPER);
         cx.line(&format!("cp_async_wait<{}>();", cx.attr("pending")));
     }),
+    cost: |_| Cost::issue(1),
+    example: show_copy,
 };
 
 static WAIT_HELPER: Helper = Helper {
@@ -159,4 +189,28 @@ pub fn commit() {
 #[track_caller]
 pub fn wait_all_but(groups: i32) {
     emit_stmt(&WAIT, &[], Attrs::none().with("pending", groups));
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            cp_async.tile, cp_async.commit, cp_async.wait
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared + warp * 4096;  // bf16 [16][128] of each warp, xor16
+              copy_tile_xor16<16, 256, 32>(tile0, k + (unsigned)((int)blockIdx.x * 4 + warp) * k_stride, lane);
+              cp_async_commit();
+              cp_async_wait<0>();
+              __syncwarp();
+        "#]],
+        );
+    }
 }

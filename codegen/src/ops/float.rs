@@ -1,11 +1,17 @@
 //! Functions of f32, and its bits.
 
-use super::{OpDef, Signature};
+use super::example::{inputs, output};
+use super::{Family, OpDef, Signature};
+use crate::cost::elementwise;
 use crate::cuda::{Cx, Emit, Expr};
 use crate::dtype::Dtype;
 use crate::handles::{Handle, Scalar};
 use crate::ir::{Attrs, Type};
 use crate::trace::emit;
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "float", source: include_str!("float.rs"), ops: &[&ABS, &SQRT, &RSQRT, &BITS, &FROM_BITS] };
 
 fn from_to(s: &Signature<'_>, from: Dtype, to: Dtype) -> Result<Vec<Type>, String> {
     s.count(1)?;
@@ -31,6 +37,11 @@ macro_rules! functions {
                 min_capability: 0,
                 effects: &[],
                 emit: Emit::Expr(|cx| call(cx, $cuda)),
+                cost: |c| elementwise(c, 1),
+                example: || {
+                    let [x] = inputs::<$from, 1>();
+                    output(x.$method());
+                },
             };
 
             impl Scalar<$from> {
@@ -59,6 +70,25 @@ functions! {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            float.abs
+              *out = fabsf(x);
+            float.sqrt
+              *out = sqrtf(x);
+            float.rsqrt
+              *out = rsqrtf(x);
+            float.bits
+              *out = __float_as_uint(x);
+            float.from_bits
+              *out = __uint_as_float(x);
+        "#]],
+        );
+    }
+
     use expect_test::expect;
 
     use crate::handles::Argument;

@@ -2,14 +2,22 @@
 //!
 //! Loads are volatile assembly: the compiler may otherwise hoist a load of constant memory above the PDL wait.
 
-use super::{Effect, OpDef, Signature, Space};
+use super::example::{memory, output, rows};
+use super::index::{cta_y, lane_id};
+use super::{Effect, Family, OpDef, Signature, Space};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, axes, ctype, prec, register_text};
 use crate::dtype::Dtype;
 use crate::handles::{
-    AccessMode, Element, Handle, Integer, Mask, Place, Readable, Rows, Scalar, Slice, Vector, Writable,
+    AccessMode, Element, Handle, Integer, Mask, Place, Read, Readable, Rows, Scalar, Slice, Vector, Writable,
+    WritePart, bf16,
 };
 use crate::ir::{Attrs, Type, ValueId};
 use crate::trace::{emit, emit_stmt};
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "global", source: include_str!("global.rs"), ops: &[&OFFSET, &ROW, &LOAD, &STORE] };
 
 /// The address some elements further.
 pub static OFFSET: OpDef = OpDef {
@@ -29,6 +37,8 @@ pub static OFFSET: OpDef = OpDef {
         let (place, index) = (cx.operand(0), cx.operand(1));
         Expr::binary(prec::SUM, "+", &place, &index)
     }),
+    cost: |_| Cost::issue(2),
+    example: || output(memory::<i32, Read>("lens").at(lane_id()).at(1).load()),
 };
 
 /// The address of a row.
@@ -54,9 +64,16 @@ pub static ROW: OpDef = OpDef {
         let (place, index, stride) = (cx.operand(0), cx.operand(1), cx.operand(2));
         // C++ widens an unsigned factor to the 64 bits of the other with no sign to extend.
         let narrow = cx.operand_type(1) == Type::Scalar(Dtype::I32) && cx.literal(1).is_none();
-        let index = if narrow { Expr::prefix("(unsigned)", &index) } else { index };
+        let is_index = cx.inlined(1).is_some_and(|inst| std::ptr::eq(inst.op, &super::index::INDEX));
+        let index = match index.to_string().strip_prefix("(int)") {
+            Some(unsigned) if is_index => Expr::primary(unsigned),
+            _ if narrow => Expr::prefix("(unsigned)", &index),
+            _ => index,
+        };
         Expr::binary(prec::SUM, "+", &place, &Expr::binary(prec::PRODUCT, "*", &index, &stride))
     }),
+    cost: |_| Cost::issue(3),
+    example: || output(rows::<f32, Read>("weights").row(cta_y()).load()),
 };
 
 /// Loads an element or a vector.
@@ -77,6 +94,12 @@ pub static LOAD: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Read(Space::Global)],
     emit: Emit::Stmt(print_load),
+    cost: |c| Cost { issue: 1, global_read: c.bytes(c.result(0)), ..Cost::NONE },
+    example: || {
+        let keys = memory::<bf16, Read>("keys").at(lane_id() * 8);
+        memory::<bf16, WritePart>("copy").at(lane_id() * 8).store_vector(keys.load_vector(8));
+        output(memory::<i32, Read>("lens").at(lane_id()).load_if(lane_id().lt(4), 0));
+    },
 };
 
 /// Stores an element or a vector.
@@ -94,6 +117,11 @@ pub static STORE: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Write(Space::Global)],
     emit: Emit::Stmt(print_store),
+    cost: |c| Cost { issue: 1, global_written: c.bytes(c.operand(1)), ..Cost::NONE },
+    example: || {
+        let scores = memory::<f32, WritePart>("scores").at(lane_id());
+        scores.store_if(lane_id().lt(4), 1.0f32);
+    },
 };
 
 fn integer(dtype: Dtype) -> bool {
@@ -425,5 +453,36 @@ impl<T: Element, A: AccessMode> Place<T, A> {
         A: Writable,
     {
         emit_stmt(&STORE, &[self.id(), vector.id()], Attrs::none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+                global.offset
+                  const int lane = threadIdx.x % 32;
+                  const int lens_value = load(lens + lane + 1);
+                  *out = lens_value;
+                global.row
+                  const float weights_value = load(weights + blockIdx.y * weights_stride);
+                  *out = weights_value;
+                global.load
+                  const int lane = threadIdx.x % 32;
+                  unsigned keys_value[4];
+                  load_x4(keys_value, keys + lane * 8);
+                  store_x4(copy + lane * 8, keys_value);
+                  const int lens_value = lane < 4 ? load(lens + lane) : 0;
+                  *out = lens_value;
+                global.store
+                  const int lane = threadIdx.x % 32;
+                  if (lane < 4) scores[lane] = 1.0f;
+            "#]],
+        );
     }
 }

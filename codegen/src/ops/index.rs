@@ -1,11 +1,16 @@
 //! Where a lane stands: its place in the warp, the CTA and the grid.
 
-use super::OpDef;
+use super::example::output;
+use super::{Family, OpDef};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr};
 use crate::dtype::Dtype;
 use crate::handles::{Handle, Scalar};
 use crate::ir::{Attrs, Type};
 use crate::trace::emit;
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "index", source: include_str!("index.rs"), ops: &[&INDEX] };
 
 /// An index of the lane, by `of`.
 pub static INDEX: OpDef = OpDef {
@@ -26,6 +31,8 @@ pub static INDEX: OpDef = OpDef {
         "thread" => cx.thread(),
         other => Expr::prefix("(int)", &Expr::primary(cuda(other).unwrap_or("0"))),
     }),
+    cost: |_| Cost::NONE,
+    example: || output(cta_x() * 4 + warp_id()),
 };
 
 fn cuda(of: &str) -> Option<&'static str> {
@@ -72,4 +79,21 @@ indices! {
     grid_y "grid.y";
     /// CTAs of the grid in z.
     grid_z "grid.z";
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            index
+              const int warp = threadIdx.x / 32;
+              *out = (int)blockIdx.x * 4 + warp;
+        "#]],
+        );
+    }
 }

@@ -3,16 +3,24 @@
 //! `ldmatrix.x4` loads four 8 x 8 matrices of 16-bit elements: lanes `8i..8i+8` give the addresses of the rows of
 //! matrix `i`, and lane `l` receives elements `2(l % 4)`, `2(l % 4) + 1` of row `l / 4` of each.
 
-use super::shared::chunk_address;
-use super::{Effect, OpDef, Signature, Space};
+use super::example::memory;
+use super::mma::mma_abt;
+use super::reduce::below;
+use super::shared::{chunk_address, shared};
+use super::tile::relu;
+use super::{Effect, Family, OpDef, Signature, Space};
+use crate::cost::{Cost, Costing};
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Element, Handle, MmaA, MmaB, SharedTile};
+use crate::handles::{Element, Handle, MmaA, MmaB, SharedTile, WritePart, bf16};
 use crate::ir::{self, Attrs, Swizzle, Type};
 use crate::trace::emit;
 
 /// Bytes of depth that one MMA takes.
 pub(super) const STEP_BYTES: u32 = 32;
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "ldmatrix", source: include_str!("ldmatrix.rs"), ops: &[&LOAD_A, &LOAD_B] };
 
 /// Loads a tile as left operand.
 pub static LOAD_A: OpDef = OpDef {
@@ -25,6 +33,8 @@ pub static LOAD_A: OpDef = OpDef {
     min_capability: 75,
     effects: &[Effect::Read(Space::Shared)],
     emit: Emit::Stmt(print_a),
+    cost: cost,
+    example: show_product,
 };
 
 /// Loads a tile as right operand.
@@ -38,7 +48,22 @@ pub static LOAD_B: OpDef = OpDef {
     min_capability: 75,
     effects: &[Effect::Read(Space::Shared)],
     emit: Emit::Stmt(print_b),
+    cost: cost,
+    example: show_product,
 };
+
+fn cost(c: &Costing<'_>) -> Cost {
+    let bytes = c.bytes(c.result(0));
+    Cost { issue: bytes.div_ceil(512), shared_read: bytes, ..Cost::NONE }
+}
+
+/// Each warp multiplies its 16 keys with 16 queries.
+pub(super) fn show_product() {
+    let queries = shared::<bf16>([16, 128]).swizzle(Swizzle::Xor16);
+    let keys = shared::<bf16>([16, 128]).per_warp().swizzle(Swizzle::Xor16);
+    let dots = mma_abt(keys.load_a(), queries.load_b());
+    memory::<f32, WritePart>("scores").start().store_rows(relu(dots).sum_cols(), below(16));
+}
 
 fn operand(s: &Signature<'_>, granule: u32) -> Result<(Dtype, u32, u32), String> {
     s.count(1)?;
@@ -187,5 +212,60 @@ impl<T: Element> SharedTile<T> {
     #[track_caller]
     pub fn load_b(self) -> MmaB<T> {
         MmaB::from_id(emit(&LOAD_B, &[self.id()], Attrs::none()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            ldmatrix.a, ldmatrix.b
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared;  // bf16 [16][128], xor16
+              const unsigned tile1 = shared + 4096 + warp * 4096;  // bf16 [16][128] of each warp, xor16
+              const unsigned first = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+              unsigned a[8][4];
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                ldmatrix_x4(a[k], first ^ (k * 32));
+              }
+              const unsigned first_2 = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+              unsigned b[2][8][2];
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                  ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (first_2 ^ (k * 64)) + n * 2048);
+                }
+              }
+              float acc[2][4] = {};
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                #pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                  mma_bf16(acc[n], a[k], b[n][k]);
+                }
+              }
+              float sums[4] = {};
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                  sums[e] += fmaxf(acc[n][e], 0.0f);
+                }
+              }
+              const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+              const int row = lane / 4 + lane % 2 * 8;
+              if (lane % 4 < 2 && row < 16) scores[row] = row_sum;
+        "#]],
+        );
     }
 }

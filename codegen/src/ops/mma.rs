@@ -1,12 +1,16 @@
 //! Matrix products on the tensor cores, `mma.sync`.
 
-use super::ldmatrix::STEP_BYTES;
-use super::{Effect, OpDef};
+use super::ldmatrix::{STEP_BYTES, show_product};
+use super::{Effect, Family, OpDef};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper};
 use crate::dtype::Dtype;
 use crate::handles::{Acc, Element, Handle, MmaA, MmaB};
 use crate::ir::{Attrs, Type};
 use crate::trace::emit;
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "mma", source: include_str!("mma.rs"), ops: &[&MMA_ABT] };
 
 /// `a * b^T` in f32.
 pub static MMA_ABT: OpDef = OpDef {
@@ -33,6 +37,13 @@ pub static MMA_ABT: OpDef = OpDef {
     min_capability: 80,
     effects: &[Effect::Exchange],
     emit: Emit::Stmt(print_mma),
+    cost: |c| {
+        let (Type::Acc { rows, cols }, Type::B { depth, .. }) = (c.result(0), c.operand(1)) else { return Cost::NONE };
+        let (rows, cols, depth) = (u64::from(rows), u64::from(cols), u64::from(depth));
+        let mma = (rows / 16) * (cols / 8) * (depth / 16);
+        Cost { issue: mma, mma, flops: 2 * rows * cols * depth, ..Cost::NONE }
+    },
+    example: show_product,
 };
 
 static BF16: Helper = Helper {
@@ -71,4 +82,59 @@ fn print_mma(cx: &mut Cx<'_, '_>) {
 #[track_caller]
 pub fn mma_abt<T: Element>(a: MmaA<T>, b: MmaB<T>) -> Acc {
     Acc::from_id(emit(&MMA_ABT, &[a.id(), b.id()], Attrs::none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            mma.abt
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared;  // bf16 [16][128], xor16
+              const unsigned tile1 = shared + 4096 + warp * 4096;  // bf16 [16][128] of each warp, xor16
+              const unsigned first = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+              unsigned a[8][4];
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                ldmatrix_x4(a[k], first ^ (k * 32));
+              }
+              const unsigned first_2 = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+              unsigned b[2][8][2];
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                  ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (first_2 ^ (k * 64)) + n * 2048);
+                }
+              }
+              float acc[2][4] = {};
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                #pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                  mma_bf16(acc[n], a[k], b[n][k]);
+                }
+              }
+              float sums[4] = {};
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                  sums[e] += fmaxf(acc[n][e], 0.0f);
+                }
+              }
+              const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+              const int row = lane / 4 + lane % 2 * 8;
+              if (lane % 4 < 2 && row < 16) scores[row] = row_sum;
+        "#]],
+        );
+    }
 }

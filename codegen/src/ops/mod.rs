@@ -5,6 +5,7 @@ pub mod arith;
 pub mod barrier;
 pub mod control;
 pub mod cp_async;
+pub mod example;
 pub mod float;
 pub mod global;
 pub mod index;
@@ -17,6 +18,7 @@ pub mod shuffle;
 pub mod tile;
 pub mod vector;
 
+use crate::cost::{Cost, Costing};
 use crate::cuda::Emit;
 use crate::ir::{Attrs, SharedTile, Type};
 
@@ -34,6 +36,10 @@ pub struct OpDef {
     pub effects: &'static [Effect],
     /// How it is written in CUDA.
     pub emit: Emit,
+    /// What it costs each time a warp executes it.
+    pub cost: fn(&Costing<'_>) -> Cost,
+    /// The shortest kernel body that shows it: its CUDA is the op's documentation and its first test.
+    pub example: fn(),
 }
 
 impl OpDef {
@@ -48,6 +54,35 @@ impl std::fmt::Debug for OpDef {
         f.write_str(self.name)
     }
 }
+
+/// The ops of one file.
+pub struct Family {
+    /// The file's name without `.rs`.
+    pub name: &'static str,
+    /// Its text.
+    pub source: &'static str,
+    /// What it defines.
+    pub ops: &'static [&'static OpDef],
+}
+
+/// Every op there is, by family. The verifier refuses any other.
+pub static CATALOGUE: &[&Family] = &[
+    &arith::FAMILY,
+    &barrier::FAMILY,
+    &control::FAMILY,
+    &cp_async::FAMILY,
+    &float::FAMILY,
+    &global::FAMILY,
+    &index::FAMILY,
+    &ldmatrix::FAMILY,
+    &mma::FAMILY,
+    &pdl::FAMILY,
+    &reduce::FAMILY,
+    &shared::FAMILY,
+    &shuffle::FAMILY,
+    &tile::FAMILY,
+    &vector::FAMILY,
+];
 
 /// What an op does beyond computing its results.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

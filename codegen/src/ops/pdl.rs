@@ -1,9 +1,13 @@
 //! Programmatic dependent launch: where a kernel meets the one before it and releases the one after it.
 
-use super::{Effect, OpDef};
+use super::{Effect, Family, OpDef};
+use crate::cost::Cost;
 use crate::cuda::{Emit, Helper};
 use crate::ir::Attrs;
 use crate::trace::emit_stmt;
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "pdl", source: include_str!("pdl.rs"), ops: &[&WAIT, &LAUNCH_DEPENDENTS] };
 
 /// Waits for the kernels that this launch depends on.
 pub static WAIT: OpDef = OpDef {
@@ -16,6 +20,8 @@ pub static WAIT: OpDef = OpDef {
         cx.require(&WAIT_HELPER);
         cx.line("grid_dependency_wait();");
     }),
+    cost: |_| Cost::issue(1),
+    example: wait,
 };
 
 static WAIT_HELPER: Helper = Helper {
@@ -35,6 +41,8 @@ pub static LAUNCH_DEPENDENTS: OpDef = OpDef {
         cx.require(&LAUNCH_HELPER);
         cx.line("launch_dependents();");
     }),
+    cost: |_| Cost::issue(1),
+    example: launch_dependents,
 };
 
 static LAUNCH_HELPER: Helper = Helper {
@@ -55,4 +63,22 @@ pub fn wait() {
 #[track_caller]
 pub fn launch_dependents() {
     emit_stmt(&LAUNCH_DEPENDENTS, &[], Attrs::none());
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            pdl.wait
+              grid_dependency_wait();
+            pdl.launch_dependents
+              launch_dependents();
+        "#]],
+        );
+    }
 }

@@ -1,11 +1,17 @@
 //! Sums over the columns of an accumulator, one a row, and storing them.
 
-use super::{Effect, OpDef, Space};
+use super::ldmatrix::show_product;
+use super::{Effect, Family, OpDef, Space};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Acc, AccessMode, Handle, Place, RowSums, Scalar, Writable};
 use crate::ir::{Attrs, Type};
 use crate::trace::{emit, emit_stmt};
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "reduce", source: include_str!("reduce.rs"), ops: &[&SUM_COLS, &STORE_ROWS] };
 
 /// The sum of each row.
 pub static SUM_COLS: OpDef = OpDef {
@@ -22,6 +28,11 @@ pub static SUM_COLS: OpDef = OpDef {
     min_capability: 70,
     effects: &[Effect::Exchange],
     emit: Emit::Stmt(print_sum_cols),
+    cost: |c| {
+        let elements = c.registers(c.operand(0));
+        Cost { issue: elements + 7, flops: 32 * (elements + 4), ..Cost::NONE }
+    },
+    example: show_product,
 };
 
 static QUAD_SUM: Helper = Helper {
@@ -110,6 +121,11 @@ pub static STORE_ROWS: OpDef = OpDef {
     min_capability: 0,
     effects: &[Effect::Write(Space::Global)],
     emit: Emit::Stmt(print_store_rows),
+    cost: |c| {
+        let Type::RowSums { rows } = c.operand(1) else { return Cost::NONE };
+        Cost { issue: 4, global_written: 4 * u64::from(rows), ..Cost::NONE }
+    },
+    example: show_product,
 };
 
 fn print_store_rows(cx: &mut Cx<'_, '_>) {
@@ -155,5 +171,60 @@ impl<A: AccessMode + Writable> Place<f32, A> {
     #[track_caller]
     pub fn store_rows(self, sums: RowSums, which: Below) {
         emit_stmt(&STORE_ROWS, &[self.id(), sums.id(), which.0.id()], Attrs::none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            reduce.sum_cols, reduce.store_rows
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared;  // bf16 [16][128], xor16
+              const unsigned tile1 = shared + 4096 + warp * 4096;  // bf16 [16][128] of each warp, xor16
+              const unsigned first = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+              unsigned a[8][4];
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                ldmatrix_x4(a[k], first ^ (k * 32));
+              }
+              const unsigned first_2 = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+              unsigned b[2][8][2];
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                  ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (first_2 ^ (k * 64)) + n * 2048);
+                }
+              }
+              float acc[2][4] = {};
+              #pragma unroll
+              for (int k = 0; k < 8; ++k) {
+                #pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                  mma_bf16(acc[n], a[k], b[n][k]);
+                }
+              }
+              float sums[4] = {};
+              #pragma unroll
+              for (int n = 0; n < 2; ++n) {
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                  sums[e] += fmaxf(acc[n][e], 0.0f);
+                }
+              }
+              const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+              const int row = lane / 4 + lane % 2 * 8;
+              if (lane % 4 < 2 && row < 16) scores[row] = row_sum;
+        "#]],
+        );
     }
 }

@@ -1,12 +1,18 @@
 //! Shared memory: tiles, rings of tiles, and where their elements lie.
 
-use super::OpDef;
+use super::cp_async::wait_all_but;
+use super::example::rows;
+use super::{Family, OpDef};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Element, Handle, Ring, Scalar, SharedTile};
+use crate::handles::{Element, Handle, Read, Ring, Scalar, SharedTile, bf16};
 use crate::ir::{self, Attrs, Swizzle, Type, ValueId};
 use crate::loc::Loc;
 use crate::trace::{self, Unroll, emit};
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "shared", source: include_str!("shared.rs"), ops: &[&TILE, &STAGE] };
 
 /// A tile in shared memory.
 pub static TILE: OpDef = OpDef {
@@ -22,6 +28,8 @@ pub static TILE: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Stmt(print_tile),
+    cost: |_| Cost::NONE,
+    example: show_ring,
 };
 
 /// One stage of a ring.
@@ -49,7 +57,18 @@ pub static STAGE: OpDef = OpDef {
             Err(_) => plus(&ring, &Expr::binary(prec::PRODUCT, "*", &index, &bytes)),
         }
     }),
+    cost: |_| Cost::issue(1),
+    example: show_ring,
 };
+
+/// Each warp fills the stages of its ring in turn.
+fn show_ring() {
+    let ring = shared::<bf16>([16, 128]).stages(2).per_warp().swizzle(Swizzle::Xor16);
+    for (i, stage) in ring.turns(4) {
+        stage.copy_async(rows::<bf16, Read>("k").row(i));
+    }
+    wait_all_but(0);
+}
 
 fn print_tile(cx: &mut Cx<'_, '_>) {
     let Type::Shared { tile, .. } = cx.result_type(0) else { return };
@@ -217,5 +236,33 @@ impl<T: Element> Iterator for Turns<T> {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            shared.tile, shared.stage
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
+              int stage_index = 0;
+              #pragma unroll 1
+              for (int i = 0; i < 4; ++i) {
+                copy_tile_xor16<16, 256, 32>(tile0 + stage_index * 4096, k + (unsigned)i * k_stride, lane);
+                const int next_stage = stage_index + 1;
+                stage_index = next_stage == 2 ? 0 : next_stage;
+              }
+              cp_async_wait<0>();
+        "#]],
+        );
     }
 }

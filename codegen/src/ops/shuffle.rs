@@ -1,6 +1,8 @@
 //! Exchanging values between the lanes of a warp. All lanes of the warp take part.
 
-use super::{Effect, OpDef};
+use super::example::{inputs, output};
+use super::{Effect, Family, OpDef};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr};
 use crate::dtype::Dtype;
 use crate::handles::{AccessMode, Element, Handle, Integer, Lanes, Place, Readable, Scalar, Span};
@@ -8,6 +10,9 @@ use crate::ir::{Attrs, Type};
 use crate::loc::Loc;
 use crate::ops::index::lane_id;
 use crate::trace::{emit, with};
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "shuffle", source: include_str!("shuffle.rs"), ops: &[&SHUFFLE] };
 
 /// A value of another lane.
 pub static SHUFFLE: OpDef = OpDef {
@@ -34,6 +39,11 @@ pub static SHUFFLE: OpDef = OpDef {
         let function = function(cx.inst().attrs.text("mode")).unwrap_or("__shfl_sync");
         Expr::call(function, &[&Expr::primary("0xffffffffu"), &value, &by])
     }),
+    cost: |c| Cost::issue(c.bytes(c.result(0)) / 128),
+    example: || {
+        let [x] = inputs::<f32, 1>();
+        output(x + x.shuffle_xor(1));
+    },
 };
 
 fn function(mode: &str) -> Option<&'static str> {
@@ -122,5 +132,22 @@ impl<T: Element> Lanes<T> {
     #[track_caller]
     pub fn get(self, index: impl Into<Scalar<i32>>) -> Scalar<T> {
         self.value.of_lane(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            shuffle
+              const float x_2 = __shfl_xor_sync(0xffffffffu, x, 1);
+              *out = x + x_2;
+        "#]],
+        );
     }
 }

@@ -2,13 +2,21 @@
 
 use std::ops::{Add, Mul, Sub};
 
-use super::{Effect, OpDef, Space, arith};
+use super::example::memory;
+use super::mma::mma_abt;
+use super::reduce::below;
+use super::shared::shared;
+use super::{Effect, Family, OpDef, Space, arith};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Acc, AccessMode, Cols, Handle, Place, Readable, RowSums, Scalar};
-use crate::ir::{Attrs, Type};
+use crate::handles::{Acc, AccessMode, Cols, Handle, Place, Read, Readable, RowSums, Scalar, WritePart, bf16};
+use crate::ir::{Attrs, Swizzle, Type};
 use crate::ops::global::LOAD_X2_F32;
 use crate::trace::emit;
+
+/// The ops of this file.
+pub static FAMILY: Family = Family { name: "tile", source: include_str!("tile.rs"), ops: &[&LOAD_COLS] };
 
 /// Loads a column vector.
 pub static LOAD_COLS: OpDef = OpDef {
@@ -44,6 +52,17 @@ pub static LOAD_COLS: OpDef = OpDef {
             cx.line(&format!("load_x2({}, {place});", name.subscript(n)));
         });
     }),
+    cost: |c| {
+        let registers = c.registers(c.result(0));
+        Cost { issue: registers / 2, global_read: 4 * registers * 4, ..Cost::NONE }
+    },
+    example: || {
+        let queries = shared::<bf16>([16, 128]).swizzle(Swizzle::Xor16);
+        let keys = shared::<bf16>([16, 128]).per_warp().swizzle(Swizzle::Xor16);
+        let w = memory::<f32, Read>("weights").start().load_cols(16);
+        let scores = relu(mma_abt(keys.load_a(), queries.load_b())) * w;
+        memory::<f32, WritePart>("scores").start().store_rows(scores.sum_cols(), below(16));
+    },
 };
 
 impl<A: AccessMode + Readable> Place<f32, A> {
@@ -109,4 +128,64 @@ impl FloatValue for RowSums {}
 pub fn relu<V: FloatValue>(x: V) -> V {
     let zero = Scalar::from(0.0f32);
     V::from_id(emit(&arith::MAX, &[x.id(), zero.id()], Attrs::none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+                tile.load_cols
+                  extern __shared__ __align__(1024) unsigned char shared_memory[];
+                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+                  const int warp = threadIdx.x / 32;
+                  const int lane = threadIdx.x % 32;
+                  const unsigned tile0 = shared;  // bf16 [16][128], xor16
+                  const unsigned tile1 = shared + 4096 + warp * 4096;  // bf16 [16][128] of each warp, xor16
+                  float cols[2][2];
+                  #pragma unroll
+                  for (int n = 0; n < 2; ++n) {
+                    load_x2(cols[n], weights + (n * 8 + lane % 4 * 2));
+                  }
+                  const unsigned first = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+                  unsigned a[8][4];
+                  #pragma unroll
+                  for (int k = 0; k < 8; ++k) {
+                    ldmatrix_x4(a[k], first ^ (k * 32));
+                  }
+                  const unsigned first_2 = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+                  unsigned b[2][8][2];
+                  #pragma unroll
+                  for (int n = 0; n < 2; ++n) {
+                    #pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                      ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (first_2 ^ (k * 64)) + n * 2048);
+                    }
+                  }
+                  float acc[2][4] = {};
+                  #pragma unroll
+                  for (int k = 0; k < 8; ++k) {
+                    #pragma unroll
+                    for (int n = 0; n < 2; ++n) {
+                      mma_bf16(acc[n], a[k], b[n][k]);
+                    }
+                  }
+                  float sums[4] = {};
+                  #pragma unroll
+                  for (int n = 0; n < 2; ++n) {
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                      sums[e] += fmaxf(acc[n][e], 0.0f) * cols[n][e % 2];
+                    }
+                  }
+                  const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+                  const int row = lane / 4 + lane % 2 * 8;
+                  if (lane % 4 < 2 && row < 16) scores[row] = row_sum;
+            "#]],
+        );
+    }
 }

@@ -1,12 +1,19 @@
 //! Vectors of elements a lane: taking elements out, putting vectors together, packing f32 into e4m3.
 
-use super::{OpDef, Signature};
+use super::example::memory;
+use super::index::lane_id;
+use super::{Family, OpDef, Signature};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Element, Handle, Scalar, Vector, e4m3};
+use crate::handles::{Element, Handle, Read, Scalar, Vector, WritePart, bf16, e4m3};
 use crate::ir::{Attrs, Type, ValueId};
 use crate::loc::Loc;
 use crate::trace::{emit, with};
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "vector", source: include_str!("vector.rs"), ops: &[&GET, &PACK, &PACK_E4M3] };
 
 /// One element of a vector.
 pub static GET: OpDef = OpDef {
@@ -24,6 +31,8 @@ pub static GET: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Expr(print_get),
+    cost: |_| Cost::issue(1),
+    example: show_elements,
 };
 
 /// Elements, packed as they lie in memory.
@@ -42,6 +51,8 @@ pub static PACK: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Stmt(print_pack),
+    cost: |c| Cost::issue(c.inst.operands.len() as u64),
+    example: show_elements,
 };
 
 /// f32 packed into e4m3.
@@ -57,7 +68,19 @@ pub static PACK_E4M3: OpDef = OpDef {
     min_capability: 89,
     effects: &[],
     emit: Emit::Stmt(print_pack_e4m3),
+    cost: |c| Cost::issue(c.inst.operands.len() as u64 * 3 / 4),
+    example: || {
+        let x: [Scalar<f32>; 4] = memory::<f32, Read>("x").at(lane_id() * 4).load_vector(4).elements();
+        let packed = Vector::saturating(&[x, x].concat());
+        memory::<e4m3, WritePart>("y").at(lane_id() * 8).store_vector(packed);
+    },
 };
+
+/// Four elements in reverse.
+fn show_elements() {
+    let [a, b, c, d] = memory::<bf16, Read>("x").at(lane_id() * 4).load_vector(4).elements();
+    memory::<bf16, WritePart>("y").at(lane_id() * 4).store_vector(Vector::of(&[d, c, b, a]));
+}
 
 fn packed(dtype: Dtype, s: &Signature<'_>) -> Result<Vec<Type>, String> {
     let len = s.operands.len();
@@ -177,6 +200,35 @@ impl Vector<e4m3> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            vector.get, vector.pack
+              const int lane = threadIdx.x % 32;
+              unsigned x_value[2];
+              load_x2(x_value, x + lane * 4);
+              unsigned packed[2];
+              packed[0] = (unsigned)(bf16)(x_value[1] >> 16) | ((unsigned)(bf16)x_value[1] << 16);
+              packed[1] = (unsigned)(bf16)(x_value[0] >> 16) | ((unsigned)(bf16)x_value[0] << 16);
+              store_x2(y + lane * 4, packed);
+            vector.pack_e4m3
+              const int lane = threadIdx.x % 32;
+              float x_value[4];
+              load_x4(x_value, x + lane * 4);
+              const float x_2 = x_value[0];
+              const float x_3 = x_value[1];
+              const float x_4 = x_value[2];
+              const float x_5 = x_value[3];
+              unsigned packed[2];
+              packed[0] = to_e4m3_x4(x_2, x_3, x_4, x_5);
+              packed[1] = to_e4m3_x4(x_2, x_3, x_4, x_5);
+              store_x2(y + lane * 8, packed);
+        "#]],
+        );
+    }
+
     use expect_test::{Expect, expect};
 
     use crate::handles::Argument;

@@ -142,6 +142,13 @@ impl Builder {
         self.value(Type::Scalar(dtype), Origin::Param { index, field: 0 }, loc)
     }
 
+    /// The pointer of the parameter `name`, if it is declared.
+    pub fn pointer(&self, name: &str) -> Option<ValueId> {
+        let param = self.kernel.params.iter().position(|param| param.name == name)?;
+        let origin = Origin::Param { index: param, field: 0 };
+        self.kernel.values.iter().position(|value| value.origin == origin).map(|index| ValueId(index as u32))
+    }
+
     fn param(&mut self, name: &str, kind: ParamKind, loc: Loc) -> usize {
         if let Some(first) = self.kernel.params.iter().find(|p| p.name == name).map(|p| p.loc) {
             let message = format!("two parameters are named `{name}`");
