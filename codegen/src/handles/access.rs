@@ -9,14 +9,14 @@ pub trait AccessMode: Copy + 'static {
 /// Arguments that may be loaded from.
 #[diagnostic::on_unimplemented(
     message = "this argument is declared `{Self}`: the kernel may not load from it",
-    note = "declare it `Read` (the default) or `ReadWrite`"
+    note = "declare it `#[read]` or `#[read_write]`"
 )]
 pub trait Readable: AccessMode {}
 
 /// Arguments that may be stored to.
 #[diagnostic::on_unimplemented(
     message = "this argument is declared `{Self}`: the kernel may not store to it",
-    note = "declare it `WriteAll`, `WritePart` or `ReadWrite`, e.g. `Slice<f32, WriteAll>`"
+    note = "declare it `#[write_all]`, `#[write_part]` or `#[read_write]`"
 )]
 pub trait Writable: AccessMode {}
 
@@ -30,7 +30,8 @@ macro_rules! modes {
             const ACCESS: Access = Access::$mode;
         }
 
-        $(impl $class for $mode {})*
+        $(#[diagnostic::do_not_recommend]
+        impl $class for $mode {})*
     )*};
 }
 
