@@ -14,6 +14,7 @@ pub mod mma;
 pub mod pdl;
 pub mod reduce;
 pub mod shared;
+pub mod shared_element;
 pub mod shuffle;
 pub mod tile;
 pub mod vector;

@@ -57,7 +57,7 @@ impl FusedSpec {
 
     /// The case: memory, arguments and judge.
     ///
-    /// Arguments, in order: `x`, `norm_weight`, `cos_sin`, `slots` (main), `seq_lens`, `k_pages` (page stride),
+    /// Arguments, in order: `x` (row stride), `norm_weight`, `cos_sin`, `slots` (main), `seq_lens`, `k_pages` (page stride),
     /// in fp8 `k_scales` (the scales of the first page, page stride), `eps: f32`, `rows: i32`.
     pub fn case(&self) -> Case {
         let data = Arc::new(Data::new(self));
@@ -77,7 +77,8 @@ impl FusedSpec {
         ]);
         let pool_element = before[5].dtype.size() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
-        let mut args: Vec<Arg> = (0..5).map(|buffer| pointer(buffer, vec![])).collect();
+        let mut args = vec![pointer(0, vec![HEAD_DIM as i64])];
+        args.extend((1..5).map(|buffer| pointer(buffer, vec![])));
         args.push(pointer(5, vec![self.page_stride as i64 / pool_element]));
         if self.format == KeyFormat::Fp8 {
             args.push(Arg::Pointer {

@@ -1,0 +1,171 @@
+//! The fused stores of DeepSeek-V4: norm, rotation and transform of a token's key, then either scatter.
+
+use std::array::from_fn;
+
+use lathe_codegen::contract::Scale;
+use lathe_codegen::dtype::Dtype;
+use lathe_codegen::entry::{Entry, Variant};
+use lathe_codegen::prelude::*;
+use lathe_dsl::kernel;
+
+use crate::cases::fused::fused_cases;
+use crate::contract::KeyFormat;
+use crate::fp8_store::{half_warp, quantise};
+
+/// Normalises, rotates and transforms row i of `x`, and stores it as bf16 in the index slot of main slot `slots[i]`.
+/// Only a token that completes a group of 4 stores.
+#[kernel(warps = 4)]
+pub fn bf16_fused_index_k_store<S: Element>(
+    #[read] x: Rows<bf16>,
+    #[read] norm_weight: Slice<f32>,
+    #[read] cos_sin: Slice<f32>,
+    #[read] slots: Slice<S>,
+    #[read] seq_lens: Slice<i32>,
+    #[write_part] k_pages: Rows<bf16>,
+    eps: Scalar<f32>,
+    rows: Scalar<i32>,
+) {
+    // Half a warp a row, 8 values a lane. Lanes without a row repeat the last, since all take part in the sums.
+    let row = cta::x() * 8 + thread::id() / 16;
+    let part = thread::id() % 16;
+    let source = row.min(rows - 1);
+
+    pdl::launch_dependents();
+    pdl::wait();
+    let main_slot = slots.at(source).load().to::<i64>();
+    let seq_len = seq_lens.at(source).load();
+    let completes = seq_len > 0 && seq_len % 4 == 0;
+    let position = completes.select(seq_len - 4, 0);
+
+    let token = x.row(source).at(part * 8).load_vector(8).elements::<8>().map(|x| x.to::<f32>());
+    let key = transform(part, rotate(part, normalise(part, token, norm_weight, eps), position, cos_sin));
+
+    if row < rows && main_slot >= 0 && completes {
+        let place = main_slot.to::<u64>() / 4;
+        let rounded = Vector::of(&key.map(|x| x.to::<bf16>()));
+        k_pages.row(place / 64).at(place % 64 * 128).at(part * 8).store_vector(rounded);
+    }
+}
+
+/// Normalises, rotates and transforms row i of `x`, and stores it as e4m3 with its scale in the index slot of main
+/// slot `slots[i]`. Only a token that completes a group of 4 stores.
+#[kernel(warps = 4)]
+pub fn fp8_fused_index_k_store<S: Element>(
+    #[comptime] power_of_two: bool,
+    #[read] x: Rows<bf16>,
+    #[read] norm_weight: Slice<f32>,
+    #[read] cos_sin: Slice<f32>,
+    #[read] slots: Slice<S>,
+    #[read] seq_lens: Slice<i32>,
+    #[write_part] k_pages: Rows<e4m3>,
+    #[write_part] k_scales: Rows<f32>,
+    eps: Scalar<f32>,
+    rows: Scalar<i32>,
+) {
+    let row = cta::x() * 8 + thread::id() / 16;
+    let part = thread::id() % 16;
+    let source = row.min(rows - 1);
+
+    pdl::launch_dependents();
+    pdl::wait();
+    let main_slot = slots.at(source).load().to::<i64>();
+    let seq_len = seq_lens.at(source).load();
+    let completes = seq_len > 0 && seq_len % 4 == 0;
+    let position = completes.select(seq_len - 4, 0);
+
+    let token = x.row(source).at(part * 8).load_vector(8).elements::<8>().map(|x| x.to::<f32>());
+    let key = transform(part, rotate(part, normalise(part, token, norm_weight, eps), position, cos_sin));
+    let (payload, scale) = quantise(key, power_of_two);
+
+    if row < rows && main_slot >= 0 && completes {
+        let place = main_slot.to::<u64>() / 4;
+        k_pages.row(place / 64).at(place % 64 * 128).at(part * 8).store_vector(payload);
+        if part == 0 {
+            k_scales.row(place / 64).at(place % 64).store(scale);
+        }
+    }
+}
+
+/// 8 of the 128 values of a key, on each lane of half a warp.
+type Values = [Scalar<f32>; 8];
+
+/// RMSNorm: `x * rsqrt(mean(x^2) + eps) * weight`.
+#[track_caller]
+fn normalise(part: Scalar<i32>, x: Values, weight: Slice<f32>, eps: Scalar<f32>) -> Values {
+    let squares = x.iter().fold(Scalar::from(0.0f32), |sum, x| x.mul_add(*x, sum));
+    let norm = (half_warp(squares, |a, b| a + b) / 128.0 + eps).rsqrt();
+    let place = weight.at(part * 8);
+    let [low, high] = [0, 4].map(|at| place.at(at).load_vector(4).elements::<4>());
+    from_fn(|i| x[i] * norm * if i < 4 { low[i] } else { high[i - 4] })
+}
+
+/// RoPE on dims 64 and up, pairs `(2i, 2i + 1)`: lanes 8 to 15 hold them, four pairs each; the others turn by nothing.
+#[track_caller]
+fn rotate(part: Scalar<i32>, x: Values, position: Scalar<i32>, cos_sin: Slice<f32>) -> Values {
+    let turns = part.ge(8);
+    let angles = cos_sin.at(position * 64 + (part - 8).max(0) * 4);
+    let cos = angles.load_vector(4).elements::<4>().map(|cos| turns.select(cos, 1.0f32));
+    let sin = angles.at(32).load_vector(4).elements::<4>().map(|sin| turns.select(sin, 0.0f32));
+    from_fn(|i| {
+        let (pair, even, odd) = (i / 2, x[i & !1], x[i | 1]);
+        if i % 2 == 0 { even * cos[pair] - odd * sin[pair] } else { even * sin[pair] + odd * cos[pair] }
+    })
+}
+
+/// Walsh-Hadamard of 128 points in natural order, times 128^-0.5. Dim `8 * part + i`: the low 3 bits of the index lie
+/// inside a lane, the upper 4 across the half-warp.
+#[track_caller]
+fn transform(part: Scalar<i32>, x: Values) -> Values {
+    let mut x = x;
+    for bit in [1, 2, 4] {
+        let before = x;
+        x = from_fn(|i| if i & bit == 0 { before[i] + before[i ^ bit] } else { before[i ^ bit] - before[i] });
+    }
+    for bit in [1, 2, 4, 8] {
+        let sign = (part & bit).eq(0).select(1.0f32, -1.0f32);
+        x = x.map(|x| x.mul_add(sign, x.shuffle_xor(bit)));
+    }
+    x.map(|x| x * 128f32.powf(-0.5))
+}
+
+/// The kernel that stores bf16, as the program knows it.
+pub fn bf16_entry() -> Entry {
+    Entry {
+        name: "bf16_fused_index_k_store",
+        about: "normalises, rotates, transforms and scatters the index keys of tokens that complete a group of 4",
+        file: file!(),
+        source: include_str!("fused_store.rs"),
+        variants: |_| {
+            let variant = |kernel, slots: Dtype| Variant {
+                label: format!("slots={slots}"),
+                kernel,
+                cases: Box::new(move |scale: Scale| fused_cases(KeyFormat::Bf16, slots, false, scale)),
+            };
+            vec![
+                variant(bf16_fused_index_k_store::<i32>(), Dtype::I32),
+                variant(bf16_fused_index_k_store::<i64>(), Dtype::I64),
+            ]
+        },
+    }
+}
+
+/// The kernel that stores e4m3, as the program knows it.
+pub fn fp8_entry() -> Entry {
+    Entry {
+        name: "fp8_fused_index_k_store",
+        about: "the same, quantised to e4m3 with a scale a key",
+        file: file!(),
+        source: include_str!("fused_store.rs"),
+        variants: |_| {
+            let variant = |kernel, slots: Dtype, power_of_two: bool| Variant {
+                label: format!("slots={slots}{}", if power_of_two { " power-of-two scales" } else { "" }),
+                kernel,
+                cases: Box::new(move |scale: Scale| fused_cases(KeyFormat::Fp8, slots, power_of_two, scale)),
+            };
+            vec![
+                variant(fp8_fused_index_k_store::<i32>(false), Dtype::I32, false),
+                variant(fp8_fused_index_k_store::<i64>(true), Dtype::I64, true),
+            ]
+        },
+    }
+}
