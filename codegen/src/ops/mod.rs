@@ -80,6 +80,7 @@ pub static CATALOGUE: &[&Family] = &[
     &pdl::FAMILY,
     &reduce::FAMILY,
     &shared::FAMILY,
+    &shared_element::FAMILY,
     &shuffle::FAMILY,
     &tile::FAMILY,
     &vector::FAMILY,

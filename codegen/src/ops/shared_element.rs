@@ -1,11 +1,26 @@
 //! Single elements of shared tiles: loads, stores and atomic additions by any lane.
 
-use super::{Effect, OpDef, Signature, Space};
+use super::example::output;
+use super::index::lane_id;
+use super::shared::shared;
+use super::{Effect, Family, OpDef, Signature, Space};
+use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Arithmetic, Element, Handle, Integer, Scalar, SharedTile};
 use crate::ir::{Attrs, Swizzle, Type, ValueId};
 use crate::trace::{emit, emit_stmt};
+
+/// The ops of this file.
+pub static FAMILY: Family =
+    Family { name: "shared_element", source: include_str!("shared_element.rs"), ops: &[&LOAD, &STORE, &ATOMIC_ADD] };
+
+fn show() {
+    let counts = shared::<i32>([2, 64]);
+    counts.at(0, lane_id()).store(0);
+    let before = counts.at(1, lane_id()).atomic_add(1);
+    output(before + counts.at(0, 3).load());
+}
 
 /// Loads an element.
 pub static LOAD: OpDef = OpDef {
@@ -25,6 +40,8 @@ pub static LOAD: OpDef = OpDef {
         let (c, load) = text(dtype, "load_shared");
         cx.line(&format!("const {c} {name} = {load}({address});"));
     }),
+    cost: |c| Cost { issue: 1, shared_read: c.bytes(c.result(0)), ..Cost::NONE },
+    example: show,
 };
 
 /// Stores an element.
@@ -44,6 +61,8 @@ pub static STORE: OpDef = OpDef {
         let (_, store) = text(dtype, "store_shared");
         cx.line(&format!("{store}({address}, {value});"));
     }),
+    cost: |c| Cost { issue: 1, shared_written: c.bytes(c.operand(3)), ..Cost::NONE },
+    example: show,
 };
 
 /// Adds to an element, atomically.
@@ -67,6 +86,11 @@ pub static ATOMIC_ADD: OpDef = OpDef {
         let (c, _) = text(dtype, "");
         cx.line(&format!("const {c} {name} = atomic_add_shared({address}, {value});"));
     }),
+    cost: |c| {
+        let bytes = c.bytes(c.result(0));
+        Cost { issue: 1, shared_read: bytes, shared_written: bytes, ..Cost::NONE }
+    },
+    example: show,
 };
 
 fn element(s: &Signature<'_>) -> Result<Dtype, String> {
@@ -218,6 +242,24 @@ mod tests {
 
     fn spec() -> KernelSpec {
         KernelSpec { name: "k", doc: "", warps: 1, ctas_per_sm: 1, loc: Loc::caller() }
+    }
+
+    #[test]
+    fn examples() {
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
+            shared.load, shared.store, shared.atomic_add
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int lane = threadIdx.x % 32;
+              const unsigned tile0 = shared;  // i32 [2][64]
+              store_shared(tile0 + lane * 4, 0);
+              const int before = atomic_add_shared(tile0 + 256 + lane * 4, 1);
+              const int element = load_shared(tile0 + 12);
+              *out = before + element;
+        "#]],
+        );
     }
 
     #[test]
