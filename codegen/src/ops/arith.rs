@@ -424,6 +424,7 @@ fn identity(op: &'static OpDef, x: Option<i64>, y: Option<i64>) -> Option<Side> 
 
 macro_rules! operators {
     ($($trait:ident $method:ident $op:ident: $($ty:ty)*;)*) => {$($(
+        #[diagnostic::do_not_recommend]
         impl $trait<Scalar<$ty>> for Scalar<$ty> {
             type Output = Scalar<$ty>;
             #[track_caller]
@@ -432,6 +433,7 @@ macro_rules! operators {
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl $trait<$ty> for Scalar<$ty> {
             type Output = Scalar<$ty>;
             #[track_caller]
@@ -440,6 +442,7 @@ macro_rules! operators {
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl $trait<Scalar<$ty>> for $ty {
             type Output = Scalar<$ty>;
             #[track_caller]
@@ -460,6 +463,7 @@ fn change<T>(op: &'static OpDef, variable: Scalar<T>, value: Scalar<T>) {
 
 macro_rules! assignment_operators {
     ($($trait:ident $method:ident $op:ident: $($ty:ty)*;)*) => {$($(
+        #[diagnostic::do_not_recommend]
         impl $trait<Scalar<$ty>> for Scalar<$ty> {
             #[track_caller]
             fn $method(&mut self, other: Scalar<$ty>) {
@@ -467,6 +471,7 @@ macro_rules! assignment_operators {
             }
         }
 
+        #[diagnostic::do_not_recommend]
         impl $trait<$ty> for Scalar<$ty> {
             #[track_caller]
             fn $method(&mut self, other: $ty) {

@@ -12,7 +12,7 @@ use super::{Effect, Family, OpDef, Signature, Space};
 use crate::cost::{Cost, Costing};
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Element, Handle, MmaA, MmaB, SharedTile, WritePart, bf16};
+use crate::handles::{Acc, Element, Handle, MmaA, MmaB, SharedTile, WritePart, bf16};
 use crate::ir::{self, Attrs, Swizzle, Type};
 use crate::trace::emit;
 
@@ -58,10 +58,15 @@ fn cost(c: &Costing<'_>) -> Cost {
 }
 
 /// Each warp multiplies its 16 keys with 16 queries.
-pub(super) fn show_product() {
+pub(super) fn product() -> Acc {
     let queries = shared::<bf16>([16, 128]).swizzle(Swizzle::Xor16);
     let keys = shared::<bf16>([16, 128]).per_warp().swizzle(Swizzle::Xor16);
-    let dots = mma_abt(keys.load_a(), queries.load_b());
+    mma_abt(keys.load_a(), queries.load_b())
+}
+
+/// [`product`], summed over queries and stored.
+pub(super) fn show_product() {
+    let dots = product();
     memory::<f32, WritePart>("scores").start().store_rows(relu(dots).sum_cols(), below(16));
 }
 

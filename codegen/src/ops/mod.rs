@@ -13,6 +13,7 @@ pub mod ldmatrix;
 pub mod mma;
 pub mod pdl;
 pub mod reduce;
+pub mod row_max;
 pub mod shared;
 pub mod shared_element;
 pub mod shuffle;
@@ -79,6 +80,7 @@ pub static CATALOGUE: &[&Family] = &[
     &mma::FAMILY,
     &pdl::FAMILY,
     &reduce::FAMILY,
+    &row_max::FAMILY,
     &shared::FAMILY,
     &shared_element::FAMILY,
     &shuffle::FAMILY,

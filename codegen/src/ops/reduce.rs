@@ -135,17 +135,29 @@ fn print_store_rows(cx: &mut Cx<'_, '_>) {
     let limit = limit.at_least(prec::RELATION + 1);
     let place = cx.operand_named(0, "to");
     if rows == 16 {
-        let row = cx.name("row", "int", &Expr::primary(format!("{lane} / 4 + {lane} % 2 * 8")));
+        let row = row_of(cx, rows, None);
         let sum = cx.operand_at(1, &[]);
         return cx.line(&format!("if ({lane} % 4 < 2 && {row} < {limit}) {place}[{row}] = {sum};"));
     }
     cx.unrolled("m", rows / 32, |cx, m| {
-        let within = format!("{lane} % 4 / 2 * 16 + {lane} % 2 * 8 + {lane} / 4");
-        let row = if rows == 32 { within } else { format!("{m} * 32 + {within}") };
-        let row = cx.name("row", "int", &Expr::primary(row));
+        let row = row_of(cx, rows, Some(m));
         let sum = if rows == 32 { cx.operand_at(1, &[]) } else { cx.operand_at(1, std::slice::from_ref(m)) };
         cx.line(&format!("if ({row} < {limit}) {place}[{row}] = {sum};"));
     });
+}
+
+/// Names the row whose value the lane holds, in the `m`-th 32 rows. Of 16 rows, every second pair of lanes repeats the
+/// one before.
+pub(super) fn row_of(cx: &mut Cx<'_, '_>, rows: u32, m: Option<&Expr>) -> Expr {
+    let lane = cx.lane();
+    let row = match m.filter(|_| rows > 16) {
+        None => format!("{lane} / 4 + {lane} % 2 * 8"),
+        Some(m) => {
+            let within = format!("{lane} % 4 / 2 * 16 + {lane} % 2 * 8 + {lane} / 4");
+            if rows == 32 { within } else { format!("{m} * 32 + {within}") }
+        }
+    };
+    cx.name("row", "int", &Expr::primary(row))
 }
 
 impl Acc {
@@ -158,7 +170,7 @@ impl Acc {
 
 /// The rows below a limit: those of a tile that hold something.
 #[derive(Clone, Copy, Debug)]
-pub struct Below(Scalar<i32>);
+pub struct Below(pub(super) Scalar<i32>);
 
 /// The rows (or columns) below `limit`; none if it is negative.
 #[track_caller]
