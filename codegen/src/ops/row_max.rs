@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn examples() {
-        super::super::example::check(&super::FAMILY, expect![[r#"
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
             row_max
               extern __shared__ __align__(1024) unsigned char shared_memory[];
               const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
@@ -128,6 +130,7 @@ mod tests {
               const int row = lane / 4 + lane % 2 * 8;
               const float largest = warp_max(row < 10 ? row_sum : __int_as_float(0xff800000));
               *out = largest;
-        "#]]);
+        "#]],
+        );
     }
 }
