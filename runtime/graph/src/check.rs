@@ -9,6 +9,7 @@
 mod conflict;
 mod definition;
 mod harm;
+mod invariance;
 mod lanes;
 mod outside;
 mod path;
@@ -17,6 +18,7 @@ mod race;
 mod sharing;
 
 pub use conflict::{Conflict, for_each_conflict};
+pub use invariance::{Layout, invariance};
 pub(crate) use pointer::AddressMap;
 
 use crate::finding::Report;

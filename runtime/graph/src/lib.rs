@@ -6,6 +6,7 @@
 
 pub mod allocator;
 pub mod bits;
+pub mod build;
 pub mod check;
 pub mod driver;
 pub mod file;

@@ -90,6 +90,7 @@ impl Adjacency {
 /// after its wait, and before the second's end (so before what follows the second) only if every CTA
 /// waits. Nodes of different graphs, and eager work without edges, are never ordered here: what orders
 /// replays is not an edge.
+#[derive(Clone, Debug)]
 pub struct Order {
     /// The weakly connected component of each node, and its index there: no path leaves a component.
     place: Vec<(u32, u32)>,
@@ -100,6 +101,7 @@ pub struct Order {
 }
 
 /// The closure among the nodes of one component, one bit row per node and moment.
+#[derive(Clone, Debug)]
 struct Component {
     words: usize,
     members: Vec<NodeId>,

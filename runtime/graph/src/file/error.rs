@@ -65,7 +65,7 @@ fn list(words: &[String]) -> String {
 fn did_you_mean(name: &str, known: &[String]) -> String {
     let close = known.iter().map(|k| (distance(name, k), k)).min();
     match close {
-        Some((distance, close)) if distance * 3 <= name.chars().count().max(3) => format!(": did you mean `{close}`?"),
+        Some((edits, close)) if edits * 2 <= name.chars().count() => format!(": did you mean `{close}`?"),
         _ if known.is_empty() => ": none is declared".to_string(),
         _ if known.len() <= 8 => format!(": there is {}", list(known).replace(" or ", " and ")),
         _ => String::new(),

@@ -5,6 +5,7 @@ use crate::model::{NodeId, Phase, Placement, Pool, Site};
 use crate::order::Order;
 
 /// All findings of one check.
+#[derive(Clone, Debug)]
 pub struct Report {
     /// By code, then by record order.
     pub findings: Vec<Finding>,

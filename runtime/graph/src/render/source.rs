@@ -14,7 +14,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Files are read from disk when a finding first points at them.
+    /// Files are read from disk when a finding first points at them. Paths are relative to the working
+    /// directory or, as rustc gives them, to a workspace around it.
     pub fn from_disk() -> Self {
         Self::default()
     }
@@ -35,13 +36,19 @@ impl Sources {
             let offline = self.offline;
             self.texts
                 .entry(place.file.clone())
-                .or_insert_with(|| if offline { None } else { std::fs::read_to_string(&*place.file).ok() });
+                .or_insert_with(|| if offline { None } else { read_here_or_above(&place.file) });
         }
     }
 
     fn text(&self, file: &str) -> Option<&str> {
         self.texts.get(file)?.as_deref()
     }
+}
+
+fn read_here_or_above(file: &str) -> Option<String> {
+    const LEVELS: usize = 4;
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().take(LEVELS).find_map(|folder| std::fs::read_to_string(folder.join(file)).ok())
 }
 
 /// A place to show and what to say there.

@@ -1,0 +1,6 @@
+use lathe_graph::build::Recording;
+
+fn main() {
+    let recording = Recording::new();
+    let _ = recording.plan(&Default::default());
+}
