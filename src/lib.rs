@@ -30,6 +30,9 @@ pub use lathe_graph as graph;
 pub use lathe_kernels as kernels;
 pub use lathe_runtime as runtime;
 
+#[doc = include_str!("../docs/language.md")]
+pub mod language {}
+
 /// What the source of a kernel uses: `use lathe::prelude::*;`.
 pub mod prelude {
     pub use lathe_codegen::prelude::*;

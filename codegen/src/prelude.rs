@@ -5,6 +5,7 @@ pub use crate::handles::{
     Rows, Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;
+pub use crate::ops::control::section;
 pub use crate::ops::cp_async::{commit, wait_all_but};
 pub use crate::ops::mma::mma_abt;
 pub use crate::ops::reduce::below;

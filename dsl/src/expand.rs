@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, ItemFn, Lit, Meta, Path, Signature};
+use syn::{Attribute, Expr, Ident, Item, ItemFn, Lit, Meta, Path, Signature};
 
 use crate::attr::{DeviceArgs, KernelArgs};
 use crate::check;
@@ -14,13 +14,14 @@ use crate::rewrite::{Rewriter, respanned};
 pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
     let function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
-        Err(error) => return beside(item, error),
+        Err(error) => return beside(item, "kernel", error),
     };
     let mut errors = Errors::default();
     let args = KernelArgs::parse(args, &mut errors);
     check::kernel_signature(&function.sig, &mut errors);
     check::body(&function.block, &mut errors);
     let params: Vec<Param> = function.sig.inputs.iter().filter_map(|arg| Param::parse(arg, &mut errors)).collect();
+    refuse_repeated_names(&params, &mut errors);
     if args.warps.is_none() {
         errors.at(&function.sig.ident, "say how many warps a CTA has: `#[kernel(warps = 4)]`");
     }
@@ -32,7 +33,7 @@ pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 pub fn device(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
-        Err(error) => return beside(item, error),
+        Err(error) => return beside(item, "device", error),
     };
     let mut errors = Errors::default();
     let args = DeviceArgs::parse(args, &mut errors);
@@ -44,8 +45,22 @@ pub fn device(args: TokenStream, item: TokenStream) -> TokenStream {
     expanded
 }
 
+fn refuse_repeated_names(params: &[Param], errors: &mut Errors) {
+    let mut seen: Vec<&Ident> = Vec::new();
+    for name in params.iter().filter_map(Param::name) {
+        if seen.contains(&name) {
+            errors.at(name, format!("two parameters are named `{name}`"));
+        }
+        seen.push(name);
+    }
+}
+
 /// Editors go on understanding the function while it has an error.
-fn beside(item: TokenStream, error: syn::Error) -> TokenStream {
+fn beside(item: TokenStream, attribute: &str, error: syn::Error) -> TokenStream {
+    let error = match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Fn(_)) | Err(_) => error,
+        Ok(other) => syn::Error::new_spanned(other, format!("`#[{attribute}]` stands before a function")),
+    };
     let error = error.to_compile_error();
     quote!(#item #error)
 }

@@ -79,6 +79,19 @@ impl Param {
     }
 }
 
+impl Param {
+    /// The parameter's name, unless it is a pattern.
+    pub fn name(&self) -> Option<&Ident> {
+        match self {
+            Param::Pointer { name, .. } | Param::Scalar { name, .. } => Some(name),
+            Param::Comptime(typed) => match &*typed.pat {
+                Pat::Ident(ident) => Some(&ident.ident),
+                _ => None,
+            },
+        }
+    }
+}
+
 fn role(attr: &Attribute, errors: &mut Errors) -> Option<Role> {
     let word = attr.path().get_ident()?.to_string();
     if word == "comptime" {

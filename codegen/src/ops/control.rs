@@ -162,11 +162,15 @@ pub static SECTION: OpDef = OpDef {
         text.lines().for_each(|line| cx.line(&format!("// {line}")));
     }),
     cost: |_| Cost::NONE,
-    example: || {
-        let loc = Loc::caller();
-        with(|b| b.section("Everything that follows.", loc));
-    },
+    example: || section("Everything that follows."),
 };
+
+/// Heads the statements that follow with a comment in the CUDA source.
+#[track_caller]
+pub fn section(text: &str) {
+    let loc = Loc::caller();
+    with(|b| b.section(text, loc));
+}
 
 fn print_if(cx: &mut Cx<'_, '_>) {
     let cond = cx.operand(0);

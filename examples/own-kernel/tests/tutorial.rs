@@ -1,0 +1,24 @@
+//! The tutorial shows this crate: every block of code in it stands in the crate's files, word for word.
+
+const TUTORIAL: &str = include_str!("../../../docs/authoring.md");
+
+const FILES: [(&str, &str); 5] = [
+    ("Cargo.toml", include_str!("../Cargo.toml")),
+    ("src/main.rs", include_str!("../src/main.rs")),
+    ("src/page_max.rs", include_str!("../src/page_max.rs")),
+    ("src/reference.rs", include_str!("../src/reference.rs")),
+    ("src/cases.rs", include_str!("../src/cases.rs")),
+];
+
+#[test]
+fn every_block_of_the_tutorial_is_part_of_the_example() {
+    let mut blocks = 0;
+    for (at, fenced) in TUTORIAL.split("\n```").enumerate().filter(|(at, _)| at % 2 == 1) {
+        let (language, code) = fenced.split_once('\n').expect("a fence ends its line");
+        assert!(["rust", "toml", "cuda"].contains(&language), "block {at} is `{language}`");
+        let found = FILES.iter().any(|(_, text)| text.contains(code.trim_end()));
+        assert!(found, "this block of docs/authoring.md is not in the example:\n{code}");
+        blocks += 1;
+    }
+    assert!(blocks > 10, "the tutorial has {blocks} blocks");
+}
