@@ -255,21 +255,21 @@ fn the_logits_kernel() {
           const int table_value = lane < pages ? load(table + (unsigned)row * table_stride + first + lane) : 0;
           copy_tile_xor16<64, 256, 128>(q_tile, q + (unsigned)row * q_stride, thread);
           cp_async_commit();
-          const float* from = weights + (unsigned)row * weights_stride;
+          const float* weights_at = weights + (unsigned)row * weights_stride;
           float w[8][2];
           #pragma unroll
           for (int n = 0; n < 8; ++n) {
-            load_x2(w[n], from + (n * 8 + lane % 4 * 2));
+            load_x2(w[n], weights_at + (n * 8 + lane % 4 * 2));
           }
-          const bf16* p = k + keys * 128;
+          const bf16* k_at = k + keys * 128;
           if (pages > 0) {
             const int page = __shfl_sync(0xffffffffu, table_value, 0);
-            copy_tile_xor16<16, 256, 32>(ring, p + (unsigned)page * k_stride, lane);
+            copy_tile_xor16<16, 256, 32>(ring, k_at + (unsigned)page * k_stride, lane);
           }
           cp_async_commit();
           if (pages > 1) {
             const int page = __shfl_sync(0xffffffffu, table_value, 1);
-            copy_tile_xor16<16, 256, 32>(ring + 4096, p + (unsigned)page * k_stride, lane);
+            copy_tile_xor16<16, 256, 32>(ring + 4096, k_at + (unsigned)page * k_stride, lane);
           }
           cp_async_commit();
           cp_async_wait<2>();
@@ -277,13 +277,13 @@ fn the_logits_kernel() {
           const int key = first * 64 + keys;
           float* out_row = out + (unsigned)row * out_stride + key;
           const int limit = len - key;
-          const unsigned first_2 = q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+          const unsigned q_tile_lane = q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
           unsigned q_frag[8][8][2];
           #pragma unroll
           for (int n = 0; n < 8; ++n) {
             #pragma unroll
             for (int k_2 = 0; k_2 < 4; ++k_2) {
-              ldmatrix_x4(q_frag[n][k_2 * 2], q_frag[n][k_2 * 2 + 1], (first_2 ^ (k_2 * 64)) + n * 2048);
+              ldmatrix_x4(q_frag[n][k_2 * 2], q_frag[n][k_2 * 2 + 1], (q_tile_lane ^ (k_2 * 64)) + n * 2048);
             }
           }
           int stage_index = 0;
@@ -292,11 +292,11 @@ fn the_logits_kernel() {
             const unsigned stage = ring + stage_index * 4096;
             cp_async_wait<1>();
             __syncwarp();
-            const unsigned first_3 = stage + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+            const unsigned ring_lane = stage + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
             unsigned a[8][4];
             #pragma unroll
             for (int k_2 = 0; k_2 < 8; ++k_2) {
-              ldmatrix_x4(a[k_2], first_3 ^ (k_2 * 32));
+              ldmatrix_x4(a[k_2], ring_lane ^ (k_2 * 32));
             }
             float dots[8][4] = {};
             #pragma unroll
@@ -315,13 +315,13 @@ fn the_logits_kernel() {
               }
             }
             const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-            float* to = out_row + i * 64;
-            const int row_2 = lane / 4 + lane % 2 * 8;
-            if (lane % 4 < 2 && row_2 < limit - i * 64) to[row_2] = score;
+            float* out_at = out_row + i * 64;
+            const int lane_row = lane / 4 + lane % 2 * 8;
+            if (lane % 4 < 2 && lane_row < limit - i * 64) out_at[lane_row] = score;
             __syncwarp();
             if (i + 2 < pages) {
               const int page = __shfl_sync(0xffffffffu, table_value, i + 2);
-              copy_tile_xor16<16, 256, 32>(stage, p + (unsigned)page * k_stride, lane);
+              copy_tile_xor16<16, 256, 32>(stage, k_at + (unsigned)page * k_stride, lane);
             }
             cp_async_commit();
             const int next_stage = stage_index + 1;

@@ -4,6 +4,7 @@
 // What `#[kernel]` expands to names the facade crate, which stands above this one.
 extern crate lathe_codegen as lathe;
 
+pub mod bf16_logits;
 pub mod bf16_store;
 pub mod cases;
 pub mod contract;
@@ -17,7 +18,14 @@ use lathe_codegen::entry::Entry;
 
 /// Every kernel of this crate, as the `lathe` program lists them.
 pub fn entries() -> Vec<Entry> {
-    vec![bf16_store::entry(), fp8_store::entry(), fused_store::bf16_entry(), fused_store::fp8_entry(), topk::entry()]
+    vec![
+        bf16_logits::entry(),
+        bf16_store::entry(),
+        fp8_store::entry(),
+        fused_store::bf16_entry(),
+        fused_store::fp8_entry(),
+        topk::entry(),
+    ]
 }
 
 #[cfg(test)]

@@ -59,14 +59,15 @@ impl<'k> Cx<'_, 'k> {
         self.printer.element(self.inst.operands[i], index)
     }
 
-    /// Operand `i` as a name: what is worth naming gets a statement first, named `hint`.
-    pub fn operand_named(&mut self, i: usize, hint: &str) -> Expr {
+    /// Operand `i` as a name: what is worth naming gets a statement first, named after what it is.
+    pub fn operand_named(&mut self, i: usize) -> Expr {
         let expr = self.operand(i);
         if expr.is_atom() {
             return expr;
         }
         let declared = self.printer.constant("const", self.inst.operands[i]);
-        let name = self.printer.names.take(hint);
+        let hint = self.printer.hint(self.inst.operands[i]);
+        let name = self.printer.names.take(&hint);
         self.line(&format!("{declared} {name} = {expr};"));
         Expr::primary(name)
     }

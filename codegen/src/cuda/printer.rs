@@ -188,7 +188,7 @@ impl<'k> Printer<'k> {
         let axes = axes(ty);
         if axes.is_empty() {
             let expr = self.compute(inst, &[]);
-            let name = self.declare(result, hint(ty));
+            let name = self.declare(result, &self.hint(result));
             let constant = if std::ptr::eq(inst.op, &arith::CONST) { "constexpr" } else { "const" };
             // The declared type converts already.
             let text = expr.to_string();
@@ -197,7 +197,7 @@ impl<'k> Printer<'k> {
             self.out.line(&text, Some(inst.loc));
             return;
         }
-        let name = self.declare(result, hint(ty));
+        let name = self.declare(result, &self.hint(result));
         self.array(&name, ty, inst.loc);
         self.fill(&name, &axes, inst.loc, &mut |printer, index| printer.compute(inst, index));
     }
@@ -272,23 +272,27 @@ impl<'k> Printer<'k> {
         }
     }
 
+    /// The name of a value that the author did not name.
+    pub fn hint(&self, id: ValueId) -> String {
+        match self.kernel.ty(id) {
+            Type::Scalar(Dtype::Bool) => "mask",
+            Type::Scalar(Dtype::F32) | Type::RowSums { .. } => "x",
+            Type::Scalar(_) => "i",
+            Type::Global(_) => match self.pointee(id) {
+                Some(param) => return format!("{}_at", param.name),
+                None => "p",
+            },
+            Type::Shared { tile, .. } => return format!("{}_stage", self.kernel.tiles[tile.index()].name),
+            _ => "t",
+        }
+        .to_owned()
+    }
+
     /// Gives `id` its name in the text.
     pub fn declare(&mut self, id: ValueId, hint: &str) -> String {
         let name = self.names.take(self.kernel.value(id).name.as_deref().unwrap_or(hint));
         self.named.insert(id, name.clone());
         name
-    }
-}
-
-/// The name of a value that the author did not name.
-fn hint(ty: Type) -> &'static str {
-    match ty {
-        Type::Scalar(Dtype::Bool) => "mask",
-        Type::Scalar(Dtype::F32) | Type::RowSums { .. } => "x",
-        Type::Scalar(_) => "i",
-        Type::Global(_) => "p",
-        Type::Shared { .. } => "tile",
-        _ => "t",
     }
 }
 

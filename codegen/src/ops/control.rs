@@ -1,14 +1,14 @@
 //! Control flow, mutable variables and section comments.
 
 use super::example::{inputs, output};
-use super::{Effect, Family, OpDef, Signature, arith};
+use super::{Effect, Family, OpDef, Signature, arith, global};
 use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, axes, ctype, prec, scalar_text};
 use crate::dtype::Dtype;
 use crate::handles::{Handle, Scalar};
-use crate::ir::{Type, ValueId};
+use crate::ir::{Attrs, Type, ValueId};
 use crate::loc::Loc;
-use crate::trace::{Unroll, with};
+use crate::trace::{Unroll, emit_stmt, with};
 
 /// The ops of this file.
 pub static FAMILY: Family =
@@ -165,13 +165,6 @@ pub static SECTION: OpDef = OpDef {
     example: || section("Everything that follows."),
 };
 
-/// Heads the statements that follow with a comment in the CUDA source.
-#[track_caller]
-pub fn section(text: &str) {
-    let loc = Loc::caller();
-    with(|b| b.section(text, loc));
-}
-
 fn print_if(cx: &mut Cx<'_, '_>) {
     let cond = cx.operand(0);
     cx.open(&format!("if ({cond})"));
@@ -229,10 +222,16 @@ fn print_set(cx: &mut Cx<'_, '_>) {
 /// The operator and the right side of `x op= y`, if the new value is `x op y`.
 fn update(cx: &Cx<'_, '_>) -> Option<(&'static str, ValueId)> {
     let value = cx.inlined(1)?;
-    let operators = [(&arith::ADD, "+"), (&arith::SUB, "-"), (&arith::MUL, "*")];
+    let operators = [(&arith::ADD, "+"), (&arith::SUB, "-"), (&arith::MUL, "*"), (&global::OFFSET, "+")];
     let (_, operator) = operators.into_iter().find(|(op, _)| std::ptr::eq(*op, value.op))?;
     let read = cx.inlined_value(value.operands[0])?;
     (std::ptr::eq(read.op, &GET) && read.operands[0] == cx.inst().operands[0]).then_some((operator, value.operands[1]))
+}
+
+/// Heads the statements that follow with a comment in the CUDA text.
+#[track_caller]
+pub fn section(text: &str) {
+    emit_stmt(&SECTION, &[], Attrs::none().with("text", text));
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ fn print_copy(cx: &mut Cx<'_, '_>) {
         let (to, from) = (cx.operand(0), cx.operand(1));
         return cx.line(&format!("copy_tile_xor16<{rows}, {row_bytes}, {workers}>({to}, {from}, {worker});"));
     }
-    let to = cx.operand_named(0, "to");
-    let from = cx.operand_named(1, "from");
+    let to = cx.operand_named(0);
+    let from = cx.operand_named(1);
     let number = |n: u32| Expr::primary(n.to_string());
     let times = |e: &Expr, n: u32| Expr::binary(prec::PRODUCT, "*", e, &number(n));
     let over = |e: &Expr, n: u32| Expr::binary(prec::PRODUCT, "/", e, &number(n));

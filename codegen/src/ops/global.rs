@@ -12,7 +12,7 @@ use crate::handles::{
     AccessMode, Element, Handle, Integer, Mask, Place, Read, Readable, Rows, Scalar, Slice, Vector, Writable,
     WritePart, bf16,
 };
-use crate::ir::{Attrs, Type, ValueId};
+use crate::ir::{Attrs, Inst, Type, ValueId};
 use crate::trace::{emit, emit_stmt};
 
 /// The ops of this file.
@@ -61,16 +61,8 @@ pub static ROW: OpDef = OpDef {
     min_capability: 0,
     effects: &[],
     emit: Emit::Expr(|cx| {
-        let (place, index, stride) = (cx.operand(0), cx.operand(1), cx.operand(2));
-        // C++ widens an unsigned factor to the 64 bits of the other with no sign to extend.
-        let narrow = cx.operand_type(1) == Type::Scalar(Dtype::I32) && cx.literal(1).is_none();
-        let is_index = cx.inlined(1).is_some_and(|inst| std::ptr::eq(inst.op, &super::index::INDEX));
-        let index = match index.to_string().strip_prefix("(int)") {
-            Some(unsigned) if is_index => Expr::primary(unsigned),
-            _ if narrow => Expr::prefix("(unsigned)", &index),
-            _ => index,
-        };
-        Expr::binary(prec::SUM, "+", &place, &Expr::binary(prec::PRODUCT, "*", &index, &stride))
+        let (place, offset) = (cx.operand(0), offset(cx, cx.inst()));
+        Expr::binary(prec::SUM, "+", &place, &offset)
     }),
     cost: |_| Cost::issue(3),
     example: || output(rows::<f32, Read>("weights").row(cta_y()).load()),
@@ -123,6 +115,22 @@ pub static STORE: OpDef = OpDef {
         scores.store_if(lane_id().lt(4), 1.0f32);
     },
 };
+
+/// What an `offset` or a `row` adds to the place, in elements.
+fn offset(cx: &mut Cx<'_, '_>, inst: &Inst) -> Expr {
+    let index = cx.expr(inst.operands[1]);
+    let Some(&stride) = inst.operands.get(2) else { return index };
+    let stride = cx.expr(stride);
+    // C++ widens an unsigned factor to the 64 bits of the other with no sign to extend.
+    let def = cx.inlined_value(inst.operands[1]);
+    let of = |op: &'static OpDef| def.is_some_and(|def| std::ptr::eq(def.op, op));
+    let index = match index.to_string().strip_prefix("(int)") {
+        Some(unsigned) if of(&super::index::INDEX) => Expr::primary(unsigned),
+        _ if of(&super::arith::CONST) || cx.kernel().ty(inst.operands[1]) != Type::Scalar(Dtype::I32) => index,
+        _ => Expr::prefix("(unsigned)", &index),
+    };
+    Expr::binary(prec::PRODUCT, "*", &index, &stride)
+}
 
 fn integer(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)
@@ -345,24 +353,28 @@ fn print_store(cx: &mut Cx<'_, '_>) {
 fn target(cx: &mut Cx<'_, '_>, place: ValueId) -> Expr {
     let mut base = place;
     let mut offsets = Vec::new();
+    // Sums of offsets are in 64 bits only from the first 64-bit one on.
+    let mut wide = false;
     while let Some(inst) = cx.inlined_value(base)
-        && std::ptr::eq(inst.op, &OFFSET)
+        && (std::ptr::eq(inst.op, &OFFSET) || std::ptr::eq(inst.op, &ROW))
     {
-        offsets.push(inst.operands[1]);
+        wide = std::ptr::eq(inst.op, &ROW)
+            || matches!(cx.kernel().ty(inst.operands[1]).dtype(), Some(Dtype::I64 | Dtype::U64));
+        offsets.push(inst);
         base = inst.operands[0];
     }
     offsets.reverse();
-    let place = cx.expr(base);
-    let wide = |id: &ValueId| matches!(cx.kernel().ty(*id), Type::Scalar(Dtype::I64 | Dtype::U64));
-    // Sums of offsets are in 64 bits only if the first is.
-    let (outer, inner) = match offsets[..] {
-        [] => return Expr::prefix("*", &place),
-        [ref first, ..] if wide(first) => offsets.split_at(0),
-        _ => offsets.split_at(offsets.len() - 1),
-    };
-    let (outer, inner) = (outer.to_vec(), inner.to_vec());
-    let place = outer.iter().fold(place, |sum, &id| Expr::binary(prec::SUM, "+", &sum, &cx.expr(id)));
-    let index = inner.iter().map(|&id| cx.expr(id)).reduce(|a, b| Expr::binary(prec::SUM, "+", &a, &b));
+    let mut place = cx.expr(base);
+    if offsets.is_empty() {
+        return Expr::prefix("*", &place);
+    }
+    let mut offsets: Vec<Expr> = offsets.into_iter().map(|inst| offset(cx, inst)).collect();
+    if !wide {
+        let last = offsets.split_off(offsets.len() - 1);
+        place = offsets.iter().fold(place, |sum, offset| Expr::binary(prec::SUM, "+", &sum, offset));
+        offsets = last;
+    }
+    let index = offsets.into_iter().reduce(|a, b| Expr::binary(prec::SUM, "+", &a, &b));
     place.subscript(&index.expect("there is at least one offset"))
 }
 

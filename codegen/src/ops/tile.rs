@@ -38,7 +38,7 @@ pub static LOAD_COLS: OpDef = OpDef {
     emit: Emit::Stmt(|cx: &mut Cx<'_, '_>| {
         let Type::Cols { cols } = cx.result_type(0) else { return };
         cx.require(&LOAD_X2_F32);
-        let place = cx.operand_named(0, "from");
+        let place = cx.operand_named(0);
         let name = Expr::primary(cx.result(0, "cols"));
         let ty = cx.result_type(0);
         cx.array(&name.to_string(), ty);
@@ -151,19 +151,19 @@ mod tests {
                   for (int n = 0; n < 2; ++n) {
                     load_x2(cols[n], weights + (n * 8 + lane % 4 * 2));
                   }
-                  const unsigned first = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+                  const unsigned tile1_lane = tile1 + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
                   unsigned a[8][4];
                   #pragma unroll
                   for (int k = 0; k < 8; ++k) {
-                    ldmatrix_x4(a[k], first ^ (k * 32));
+                    ldmatrix_x4(a[k], tile1_lane ^ (k * 32));
                   }
-                  const unsigned first_2 = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+                  const unsigned tile0_lane = tile0 + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
                   unsigned b[2][8][2];
                   #pragma unroll
                   for (int n = 0; n < 2; ++n) {
                     #pragma unroll
                     for (int k = 0; k < 4; ++k) {
-                      ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (first_2 ^ (k * 64)) + n * 2048);
+                      ldmatrix_x4(b[n][k * 2], b[n][k * 2 + 1], (tile0_lane ^ (k * 64)) + n * 2048);
                     }
                   }
                   float acc[2][4] = {};
@@ -183,8 +183,8 @@ mod tests {
                     }
                   }
                   const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-                  const int row = lane / 4 + lane % 2 * 8;
-                  if (lane % 4 < 2 && row < 16) scores[row] = row_sum;
+                  const int lane_row = lane / 4 + lane % 2 * 8;
+                  if (lane % 4 < 2 && lane_row < 16) scores[lane_row] = row_sum;
             "#]],
         );
     }

@@ -479,11 +479,6 @@ impl Builder {
 
     // Messages
 
-    /// Heads the statements that follow with a comment.
-    pub fn section(&mut self, text: &str, loc: Loc) {
-        self.emit_stmt(&control::SECTION, &[], Attrs::none().with("text", text), loc);
-    }
-
     /// Records a mistake; the trace goes on.
     pub fn error(&mut self, loc: Loc, message: impl Into<String>, related: Option<(Loc, String)>) {
         let error = TraceError { message: message.into(), loc, related };

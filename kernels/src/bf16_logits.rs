@@ -1,0 +1,248 @@
+//! Paged MQA logits of bf16 keys.
+
+use lathe_codegen::entry::{Entry, Variant};
+use lathe_codegen::prelude::*;
+use lathe_dsl::kernel;
+
+use crate::cases::logits_list::logits_cases;
+use crate::contract::KeyFormat;
+
+/// Stages of each warp's ring: one page's keys are multiplied while those of the next are on their way.
+const STAGES: i32 = 2;
+
+/// logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
+///
+/// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and a ring of its own
+/// for them.
+#[kernel(warps = 4, ctas_per_sm = 2)]
+pub fn bf16_paged_mqa_logits(
+    #[comptime] heads: i32,
+    #[read] q: Slice<bf16>,
+    #[read] k_pages: Rows<bf16>,
+    #[read] weights: Slice<f32>,
+    #[read] context_lens: Slice<i32>,
+    #[read] block_table: Rows<i32>,
+    #[write_part] logits: Rows<f32>,
+    next_n: Scalar<i32>,
+    clean_to: Scalar<i32>,
+) {
+    let (row, first, splits) = (cta::y(), cta::x(), grid::x());
+    let keys = warp::id() * 16;
+    let q_tile = shared::<bf16>([heads, 128]).swizzle(Xor16);
+    let ring = shared::<bf16>([16, 128]).stages(STAGES).per_warp().swizzle(Xor16);
+
+    pdl::launch_dependents();
+    pdl::wait();
+
+    section("The row's queries and weights, and one page id a lane");
+    let len = context_lens.at(row).load();
+    q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
+    commit();
+    let w = weights.at(row * heads).load_cols(heads);
+    let row_pages = len.div_ceil(64);
+    let my_page = first + lane::id() * splits;
+    let page_ids = block_table.row(row / next_n).at(my_page).load_if(my_page.lt(row_pages), 0);
+    let pages = (row_pages - first).div_ceil(splits);
+
+    let k = k_pages.skip(keys * 128);
+    let fetch = |i: Scalar<i32>, stage: SharedTile<bf16>| {
+        let page = page_ids.of_lane(i);
+        stage.copy_async(k.row(page));
+    };
+    for s in 0..STAGES {
+        if pages > s {
+            fetch(s.into(), ring.stage(s));
+        }
+        commit();
+    }
+
+    wait_all_but(STAGES);
+    cta::sync();
+    let queries = q_tile.load_b();
+
+    section("A page a turn");
+    let start = first * 64 + keys;
+    let step = splits * 64;
+    let mut out = logits.row(row).at(start);
+    let mut rest = len - start;
+    for (i, stage) in ring.turns(pages) {
+        wait_all_but(STAGES - 1);
+        warp::sync();
+        let dots = mma_abt(stage.load_a(), queries);
+        let score = (relu(dots) * w).sum_cols();
+        out.store_rows(score, below(rest));
+        out = out.at(step);
+        rest -= step;
+        warp::sync();
+        if i + STAGES < pages {
+            fetch(i + STAGES, stage);
+        }
+        commit();
+    }
+
+    section("What the caller wants cleaned, past the row's end");
+    for p in (len + cta::x() * 128 + thread::id()..clean_to).step_by(splits * 128) {
+        logits.row(row).at(p).store(f32::NEG_INFINITY);
+    }
+}
+
+/// The kernel as the program knows it.
+pub fn entry() -> Entry {
+    Entry {
+        name: "bf16_paged_mqa_logits",
+        about: "indexer logits over paged bf16 keys",
+        file: file!(),
+        source: include_str!("bf16_logits.rs"),
+        variants: |_| {
+            [16, 32, 64]
+                .map(|heads| Variant {
+                    label: format!("H={heads}"),
+                    kernel: bf16_paged_mqa_logits(heads),
+                    cases: Box::new(move |scale| logits_cases(KeyFormat::Bf16, heads as usize, scale)),
+                })
+                .into()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use lathe_codegen::target::Target;
+
+    #[test]
+    fn the_cuda_reads_as_one_would_write_it() {
+        let cuda = bf16_paged_mqa_logits(64).unwrap().cuda(Target::Sm120a).unwrap();
+        assert_eq!(cuda.shared_bytes, 64 * 256 + 4 * 2 * 16 * 256);
+        let kernel = &cuda.source[cuda.source.find("// logits").unwrap()..];
+        expect![[r#"
+            // logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
+            //
+            // The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and a ring of its own
+            // for them.
+            extern "C" __global__ void __launch_bounds__(128, 2)
+            bf16_paged_mqa_logits(const bf16* q,
+                                  const bf16* k_pages,
+                                  long long k_pages_stride,
+                                  const float* weights,
+                                  const int* context_lens,
+                                  const int* block_table,
+                                  long long block_table_stride,
+                                  float* logits,
+                                  long long logits_stride,
+                                  int next_n,
+                                  int clean_to) {
+              extern __shared__ __align__(1024) unsigned char shared_memory[];
+              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+              const int thread = threadIdx.x;
+              const int warp = threadIdx.x / 32;
+              const int lane = threadIdx.x % 32;
+              const int row = blockIdx.y;
+              const int first = blockIdx.x;
+              const int splits = gridDim.x;
+              const int keys = warp * 16;
+              const unsigned q_tile = shared;  // bf16 [64][128], xor16
+              const unsigned ring = shared + 16384 + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
+              launch_dependents();
+              grid_dependency_wait();
+
+              // The row's queries and weights, and one page id a lane
+              const int len = load(context_lens + row);
+              copy_tile_xor16<64, 256, 128>(q_tile, q + (long long)row * 8192, thread);
+              cp_async_commit();
+              const float* weights_at = weights + row * 64;
+              float w[8][2];
+              #pragma unroll
+              for (int n = 0; n < 8; ++n) {
+                load_x2(w[n], weights_at + (n * 8 + lane % 4 * 2));
+              }
+              const int row_pages = (len + 63) / 64;
+              const int my_page = first + lane * splits;
+              const int page_ids = my_page < row_pages ? load(block_table + (unsigned)(row / next_n) * block_table_stride + my_page) : 0;
+              const int pages = (row_pages - first + (splits - 1)) / splits;
+              const bf16* k_pages_at = k_pages + keys * 128;
+              if (pages > 0) {
+                const int page = __shfl_sync(0xffffffffu, page_ids, 0);
+                copy_tile_xor16<16, 256, 32>(ring, k_pages_at + (unsigned)page * k_pages_stride, lane);
+              }
+              cp_async_commit();
+              if (pages > 1) {
+                const int page = __shfl_sync(0xffffffffu, page_ids, 1);
+                copy_tile_xor16<16, 256, 32>(ring + 4096, k_pages_at + (unsigned)page * k_pages_stride, lane);
+              }
+              cp_async_commit();
+              cp_async_wait<2>();
+              __syncthreads();
+              const unsigned q_tile_lane = q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+              unsigned queries[8][8][2];
+              #pragma unroll
+              for (int n = 0; n < 8; ++n) {
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                  ldmatrix_x4(queries[n][k * 2], queries[n][k * 2 + 1], (q_tile_lane ^ (k * 64)) + n * 2048);
+                }
+              }
+
+              // A page a turn
+              const int start = first * 64 + keys;
+              const int step = splits * 64;
+              float* out = logits + (unsigned)row * logits_stride + start;
+              int rest = len - start;
+              int stage_index = 0;
+              #pragma unroll 1
+              for (int i = 0; i < pages; ++i) {
+                const unsigned stage = ring + stage_index * 4096;
+                cp_async_wait<1>();
+                __syncwarp();
+                const unsigned ring_lane = stage + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+                unsigned a[8][4];
+                #pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                  ldmatrix_x4(a[k], ring_lane ^ (k * 32));
+                }
+                float dots[8][4] = {};
+                #pragma unroll
+                for (int k = 0; k < 8; ++k) {
+                  #pragma unroll
+                  for (int n = 0; n < 8; ++n) {
+                    mma_bf16(dots[n], a[k], queries[n][k]);
+                  }
+                }
+                float sums[4] = {};
+                #pragma unroll
+                for (int n = 0; n < 8; ++n) {
+                  #pragma unroll
+                  for (int e = 0; e < 4; ++e) {
+                    sums[e] += fmaxf(dots[n][e], 0.0f) * w[n][e % 2];
+                  }
+                }
+                const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+                const int lane_row = lane / 4 + lane % 2 * 8;
+                if (lane % 4 < 2 && lane_row < rest) out[lane_row] = score;
+                out += step;
+                rest -= step;
+                __syncwarp();
+                if (i + 2 < pages) {
+                  const int page = __shfl_sync(0xffffffffu, page_ids, i + 2);
+                  copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
+                }
+                cp_async_commit();
+                const int next_stage = stage_index + 1;
+                stage_index = next_stage == 2 ? 0 : next_stage;
+              }
+
+              // What the caller wants cleaned, past the row's end
+              for (int p = len + (int)blockIdx.x * 128 + thread; p < clean_to; p += splits * 128) {
+                logits[(unsigned)row * logits_stride + p] = __int_as_float(0xff800000);
+              }
+            }
+        "#]].assert_eq(kernel);
+    }
+
+    #[test]
+    fn another_head_count_is_refused() {
+        let errors = bf16_paged_mqa_logits(20).unwrap_err().to_string();
+        assert!(errors.contains("multiple of 8"), "{errors}");
+    }
+}
