@@ -1,17 +1,21 @@
-//! Sums over the columns of an accumulator, one a row, and storing them.
+//! Values of an accumulator's rows: sums over its columns, loading and storing them.
 
+use super::example::memory;
 use super::ldmatrix::show_product;
+use super::mma::mma_abt;
+use super::shared::shared;
+use super::shared_element::LOAD_F32 as LOAD_SHARED_F32;
 use super::{Effect, Family, OpDef, Space};
 use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Acc, AccessMode, Handle, Place, RowSums, Scalar, Writable};
-use crate::ir::{Attrs, Type};
+use crate::handles::{Acc, AccessMode, Handle, Place, RowSums, Scalar, SharedTile, Writable, WritePart, bf16};
+use crate::ir::{Attrs, Swizzle, Type};
 use crate::trace::{emit, emit_stmt};
 
 /// The ops of this file.
 pub static FAMILY: Family =
-    Family { name: "reduce", source: include_str!("reduce.rs"), ops: &[&SUM_COLS, &STORE_ROWS] };
+    Family { name: "reduce", source: include_str!("reduce.rs"), ops: &[&SUM_COLS, &LOAD_ROWS, &STORE_ROWS] };
 
 /// The sum of each row.
 pub static SUM_COLS: OpDef = OpDef {
@@ -102,6 +106,60 @@ fn print_sum_cols(cx: &mut Cx<'_, '_>) {
         let second = Expr::binary(prec::SUM, "+", &first, &number(1));
         cx.line(&format!("{name}[{m}] = {};", quad(&first, &second)));
     });
+}
+
+/// Loads a value a row.
+pub static LOAD_ROWS: OpDef = OpDef {
+    name: "reduce.load_rows",
+    doc: "The elements of a shared tile of one row of f32 as one value a row of an accumulator.",
+    signature: |s| {
+        s.count(1)?;
+        let tile = s.tile(0)?;
+        match (tile.dtype, tile.rows, tile.cols) {
+            (Dtype::F32, 1, rows) if rows == 16 || rows.is_multiple_of(32) => Ok(vec![Type::RowSums { rows }]),
+            (dtype, rows, cols) => Err(format!(
+                "values of rows are loaded from a tile of 1 x 16 f32, or 1 x a multiple of 32, not {rows} x {cols} {dtype}"
+            )),
+        }
+    },
+    min_capability: 0,
+    effects: &[Effect::Read(Space::Shared)],
+    emit: Emit::Stmt(print_load_rows),
+    cost: |c| {
+        let registers = c.registers(c.result(0)).max(1);
+        Cost { issue: registers, shared_read: 128 * registers, ..Cost::NONE }
+    },
+    example: || {
+        let queries = shared::<bf16>([16, 128]).swizzle(Swizzle::Xor16);
+        let keys = shared::<bf16>([16, 128]).per_warp().swizzle(Swizzle::Xor16);
+        let scales = shared::<f32>([1, 16]).per_warp();
+        let scores = mma_abt(keys.load_a(), queries.load_b()).sum_cols() * scales.load_rows();
+        memory::<f32, WritePart>("scores").start().store_rows(scores, below(16));
+    },
+};
+
+fn print_load_rows(cx: &mut Cx<'_, '_>) {
+    let Type::RowSums { rows } = cx.result_type(0) else { return };
+    cx.require(&LOAD_SHARED_F32);
+    let from = cx.operand_named(0, "from");
+    let name = cx.result(0, "row_value");
+    if rows <= 32 {
+        let row = row_of(cx, rows, Some(&Expr::primary("0")));
+        return cx.line(&format!("const float {name} = load_shared_float({from} + {row} * 4);"));
+    }
+    cx.line(&format!("float {name}[{}];", rows / 32));
+    cx.unrolled("m", rows / 32, |cx, m| {
+        let row = row_of(cx, rows, Some(m));
+        cx.line(&format!("{name}[{m}] = load_shared_float({from} + {row} * 4);"));
+    });
+}
+
+impl SharedTile<f32> {
+    /// The elements of this tile of one row, of 16 f32 or a multiple of 32, as one value a row of an accumulator.
+    #[track_caller]
+    pub fn load_rows(self) -> RowSums {
+        RowSums::from_id(emit(&LOAD_ROWS, &[self.id()], Attrs::none()))
+    }
 }
 
 /// Stores a value a row.

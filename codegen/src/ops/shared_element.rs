@@ -131,7 +131,7 @@ __device__ __forceinline__ unsigned load_shared(unsigned from) {
 }",
 };
 
-static LOAD_F32: Helper = Helper {
+pub(super) static LOAD_F32: Helper = Helper {
     name: "load_shared_float",
     text: "\
 __device__ __forceinline__ float load_shared_float(unsigned from) {
