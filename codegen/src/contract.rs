@@ -34,19 +34,19 @@ pub struct Segment {
 impl Buffer {
     /// A fully mapped, defined buffer.
     pub fn from_bytes(name: impl Into<String>, dtype: Dtype, bytes: Vec<u8>) -> Self {
-        let len = bytes.len() as u64;
-        Buffer { name: name.into(), dtype, len, segments: vec![Segment { offset: 0, bytes, defined: true }] }
+        Buffer::whole(name.into(), dtype, bytes, true)
     }
 
     /// A fully mapped buffer of `len` bytes that hold poison until written.
     pub fn poisoned(name: impl Into<String>, dtype: Dtype, len: usize) -> Self {
-        let bytes = vec![POISON; len];
-        Buffer {
-            name: name.into(),
-            dtype,
-            len: len as u64,
-            segments: vec![Segment { offset: 0, bytes, defined: false }],
-        }
+        Buffer::whole(name.into(), dtype, vec![POISON; len], false)
+    }
+
+    /// One segment, or none where there is nothing to map.
+    fn whole(name: String, dtype: Dtype, bytes: Vec<u8>, defined: bool) -> Self {
+        let len = bytes.len() as u64;
+        let segments = if len == 0 { Vec::new() } else { vec![Segment { offset: 0, bytes, defined }] };
+        Buffer { name, dtype, len, segments }
     }
 
     /// The `len` bytes at `offset`, if one segment holds them all.

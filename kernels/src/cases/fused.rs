@@ -116,7 +116,7 @@ impl FusedSpec {
             append(&mut segments, page * self.page_stride, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "k_pages".into(), dtype: self.format.dtype(), len, segments }
+        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments }
     }
 
     /// Offsets of a slot's key and, in fp8, of its scale.

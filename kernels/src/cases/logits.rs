@@ -249,7 +249,7 @@ impl Problem {
         }
         let last = self.pages.keys().next_back().copied().unwrap_or(0) as u64;
         let len = last * self.spec.page_stride + format.page_bytes() as u64;
-        Buffer { name: "k_pages".into(), dtype: format.dtype(), len, segments }
+        Buffer { name: "k_pages".into(), dtype: format.pool_dtype(), len, segments }
     }
 
     /// Poison: each row with a guard behind it, and nothing mapped between far-apart rows.

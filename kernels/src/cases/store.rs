@@ -77,7 +77,7 @@ impl ScatterSpec {
         let keys_buffer = self.keys_buffer(&keys);
         let pool = self.pool();
         let expected = Arc::new([keys_buffer.clone(), slots.clone(), self.expected_pool(&keys, &pool)]);
-        let element = self.pool_dtype().size() as i64;
+        let element = self.format.pool_dtype().size() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
         let mut args = vec![
             pointer(0, vec![self.key_stride() as i64]),
@@ -100,10 +100,6 @@ impl ScatterSpec {
             args,
             verify: Box::new(move |after| spec.verify(&expected[..], after)),
         }
-    }
-
-    fn pool_dtype(&self) -> Dtype {
-        self.format.dtype()
     }
 
     fn key_stride(&self) -> u64 {
@@ -156,7 +152,7 @@ impl ScatterSpec {
             append(&mut segments, page * self.page_stride, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "k_pages".into(), dtype: self.pool_dtype(), len, segments }
+        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments }
     }
 
     /// The byte ranges of a slot in the pool, and what they hold after `row` is stored there.

@@ -52,6 +52,14 @@ impl KeyFormat {
         }
     }
 
+    /// Element type of a pool of pages: planar fp8 pages hold two types, so they are bytes.
+    pub const fn pool_dtype(self) -> Dtype {
+        match self {
+            KeyFormat::Bf16 => Dtype::Bf16,
+            KeyFormat::Fp8 => Dtype::U8,
+        }
+    }
+
     /// Bytes of an element of a key.
     pub const fn element_bytes(self) -> usize {
         self.dtype().size()

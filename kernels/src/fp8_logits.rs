@@ -1,0 +1,111 @@
+//! Paged MQA logits of e4m3 keys, each with a scale.
+
+use lathe_codegen::entry::{Entry, Variant};
+use lathe_codegen::prelude::*;
+use lathe_dsl::kernel;
+
+use crate::cases::logits_list::logits_cases;
+use crate::contract::KeyFormat;
+
+/// Stages of each warp's rings: one page's keys are multiplied while those of the next are on their way.
+const STAGES: i32 = 2;
+
+/// logits[r, p] = k_scales[p] * sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
+///
+/// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and rings of its own
+/// for them and for their scales.
+#[kernel(warps = 4, ctas_per_sm = 3)]
+pub fn fp8_paged_mqa_logits(
+    #[comptime] heads: i32,
+    #[read] q: Slice<e4m3>,
+    #[read] k_pages: Rows<e4m3>,
+    #[read] k_scales: Rows<f32>,
+    #[read] weights: Slice<f32>,
+    #[read] context_lens: Slice<i32>,
+    #[read] block_table: Rows<i32>,
+    #[write_part] logits: Rows<f32>,
+    next_n: Scalar<i32>,
+    clean_to: Scalar<i32>,
+) {
+    let (row, first, splits) = (cta::y(), cta::x(), grid::x());
+    let keys = warp::id() * 16;
+    let q_tile = shared::<e4m3>([heads, 128]).swizzle(Xor16);
+    let ring = shared::<e4m3>([16, 128]).stages(STAGES).per_warp().swizzle(Xor16);
+    let scale_ring = shared::<f32>([1, 16]).stages(STAGES).per_warp();
+
+    pdl::launch_dependents();
+    pdl::wait();
+
+    section("The row's queries and weights, and one page id a lane");
+    let len = context_lens.at(row).load();
+    q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
+    commit();
+    let w = weights.at(row * heads).load_cols(heads);
+    let row_pages = len.div_ceil(64);
+    let my_page = first + lane::id() * splits;
+    let page_ids = block_table.row(row / next_n).at(my_page).load_if(my_page.lt(row_pages), 0);
+    let pages = (row_pages - first).div_ceil(splits);
+
+    let (k, scales) = (k_pages.skip(keys * 128), k_scales.skip(keys));
+    let fetch = |i: Scalar<i32>, stage: Scalar<i32>| {
+        let page = page_ids.of_lane(i);
+        ring.stage(stage).copy_async(k.row(page));
+        scale_ring.stage(stage).copy_async(scales.row(page));
+    };
+    for s in 0..STAGES {
+        if pages > s {
+            fetch(s.into(), s.into());
+        }
+        commit();
+    }
+
+    wait_all_but(STAGES);
+    cta::sync();
+    let queries = q_tile.load_b();
+
+    section("A page a turn");
+    let start = first * 64 + keys;
+    let step = splits * 64;
+    let mut out = logits.row(row).at(start);
+    let mut rest = len - start;
+    let mut stage = Scalar::from(0);
+    for i in Scalar::from(0)..pages {
+        wait_all_but(STAGES - 1);
+        warp::sync();
+        let dots = mma_abt(ring.stage(stage).load_a(), queries);
+        let score = (relu(dots) * w).sum_cols() * scale_ring.stage(stage).load_rows();
+        out.store_rows(score, below(rest));
+        out = out.at(step);
+        rest -= step;
+        warp::sync();
+        if i + STAGES < pages {
+            fetch(i + STAGES, stage);
+        }
+        commit();
+        stage = (stage + 1 == STAGES).select(0, stage + 1);
+    }
+
+    section("What the caller wants cleaned, past the row's end");
+    for p in (len + cta::x() * 128 + thread::id()..clean_to).step_by(splits * 128) {
+        logits.row(row).at(p).store(f32::NEG_INFINITY);
+    }
+}
+
+/// The kernel as the program knows it.
+pub fn entry() -> Entry {
+    Entry {
+        name: "fp8_paged_mqa_logits",
+        about: "indexer logits over paged e4m3 keys with a scale a key",
+        file: file!(),
+        source: include_str!("fp8_logits.rs"),
+        variants: |_| {
+            [16, 32, 64]
+                .map(|heads| Variant {
+                    label: format!("H={heads}"),
+                    kernel: fp8_paged_mqa_logits(heads),
+                    cases: Box::new(move |scale| logits_cases(KeyFormat::Fp8, heads as usize, scale)),
+                })
+                .into()
+        },
+    }
+}
