@@ -8,6 +8,7 @@ pub mod bf16_logits;
 pub mod bf16_store;
 pub mod cases;
 pub mod contract;
+pub mod fp8_logits;
 pub mod fp8_store;
 pub mod fused_store;
 pub mod launch;
@@ -21,6 +22,7 @@ pub fn entries() -> Vec<Entry> {
     vec![
         bf16_logits::entry(),
         bf16_store::entry(),
+        fp8_logits::entry(),
         fp8_store::entry(),
         fused_store::bf16_entry(),
         fused_store::fp8_entry(),
