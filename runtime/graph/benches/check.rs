@@ -52,7 +52,7 @@ fn decode_like(slots: usize) -> (Pool, Placement) {
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("check 10,000 nodes, 11,000 edges, 5,000 buffers");
     group.sample_size(20);
-    for (name, slots) in [("clean", 8), ("tight", 3)] {
+    for (name, slots) in [("clean", 8), ("tight", 3), ("one slot short", 2)] {
         let (pool, placement) = decode_like(slots);
         let findings = check(&pool, Some(&placement)).unwrap().findings.len();
         group.bench_function(format!("{name}, {findings} findings"), |b| {

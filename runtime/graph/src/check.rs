@@ -22,7 +22,7 @@ pub use invariance::{Layout, invariance};
 pub(crate) use pointer::AddressMap;
 
 use crate::finding::Report;
-use crate::model::{EdgeKind, ModelError, Placement, Pool, Uses};
+use crate::model::{BufferId, EdgeKind, ModelError, Placement, Pool, Uses};
 use crate::order::Order;
 use path::CriticalPath;
 
@@ -40,6 +40,7 @@ pub fn check(pool: &Pool, placement: Option<&Placement>) -> Result<Report, Model
         placement: placement.unwrap_or(&nowhere),
         uses: pool.uses(),
         path: CriticalPath::of(pool, &order),
+        observed: pool.buffer_ids().filter(|id| pool.buffer(*id).lifetime.is_observed()).collect(),
         if_all_full: has_weak_edges.then(|| Order::if_all_full(pool)),
     };
     let mut findings = Vec::new();
@@ -60,6 +61,8 @@ struct Context<'a> {
     placement: &'a Placement,
     uses: Uses,
     path: CriticalPath,
+    /// Buffers that somebody looks at after a replay.
+    observed: Vec<BufferId>,
     /// The order as it would be with full edges only, where some are programmatic.
     if_all_full: Option<Order>,
 }

@@ -110,11 +110,12 @@ pub enum Bytes {
 /// Whether a finding changes a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// Swapping the pair changes what this observed buffer holds at the end, or what this host node reads.
+    /// Swapping the pair changes what this observed buffer holds at the end, or what this node reads, which
+    /// is host or outside work.
     Harmful {
         /// The buffer, if one changes.
         buffer: Option<BufferId>,
-        /// The host node, if one sees the difference.
+        /// The node, if one sees the difference.
         host: Option<NodeId>,
     },
     /// Swapping the pair changes what a node reads or what bytes hold in between, but no result.

@@ -151,7 +151,7 @@ fn notes(report: &Report, finding: &Finding, pool: &Pool) -> Vec<String> {
         }
         Harm::Harmful { host, .. } => {
             let host = host.map(|id| pool.node(id).name.as_str()).unwrap_or_default();
-            notes.push(format!("harmful: the host node `{host}` then sees another value"));
+            notes.push(format!("harmful: `{host}` then reads another value, and it works outside the graph"));
         }
         Harm::Latent => {
             notes.push("latent: what is read in between changes, but no result of the graph does".to_string());

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::finding::{Bytes, Code, Finding, Fix, Party, Price, Remedy};
 use crate::model::{Access, BufferId, Lifetime, NodeId, Site};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
@@ -20,9 +21,9 @@ pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
             findings.extend(late(cx, buffer, free, &inside));
         }
         if !cx.pool.buffer(buffer).lifetime.is_defined_outside() {
-            for graph in cx.pool.graph_ids() {
-                findings.extend(undefined(cx, buffer, Site::Graph(graph)));
-            }
+            let sites: BTreeSet<Site> = cx.uses.of(buffer).iter().map(|(node, _)| cx.pool.node(*node).site).collect();
+            let in_graphs = sites.into_iter().filter(|site| site.graph().is_some());
+            findings.extend(in_graphs.filter_map(|site| undefined(cx, buffer, site)));
         }
     }
 }

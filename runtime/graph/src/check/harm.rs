@@ -32,7 +32,7 @@ impl Context<'_> {
         // Within one node nothing says which access comes first: all it writes may differ.
         let changed = [i == j || self.reads_from(&first, &second), i == j || self.reads_from(&second, &first)];
         for (node, changed) in [(i, changed[0]), (j, changed[1])] {
-            if changed && self.node(node).kind == NodeKind::Host {
+            if changed && self.observes(node) {
                 return Harm::Harmful { buffer: None, host: Some(node) };
             }
         }
@@ -54,6 +54,12 @@ impl Context<'_> {
 
     fn at(&self, access: &Access) -> Range<Spot> {
         self.spots(access.buffer, &access.range)
+    }
+
+    /// Is what the node reads seen outside the graph?
+    fn observes(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        node.kind == NodeKind::Host || node.site == Site::Beside
     }
 
     /// The accesses of one half of a node that has a programmatic wait, or of the whole node.
@@ -97,7 +103,16 @@ impl Context<'_> {
                 early[before.index()] = true;
             }
         }
+        // Halves of the pair's nodes that are still to run.
+        let split = |id: NodeId, access: &Access| self.order.has_wait(id) && access.phase == Phase::BeforeWait;
+        let mut pending = [(i, conflict.first_access), (j, conflict.second_access)]
+            .into_iter()
+            .filter(|(id, access)| split(*id, access))
+            .count();
         for &id in self.order.serial() {
+            if dirty.0.is_empty() && pending == 0 {
+                return Harm::Latent;
+            }
             let node = self.node(id);
             let present = match node.site {
                 Site::Graph(of) => Some(of) == graph,
@@ -116,9 +131,10 @@ impl Context<'_> {
                 continue;
             }
             // Of a node of the pair that was split at its wait, the second half is still to run.
+            pending -= usize::from(is_pair);
             let accesses = || node.accesses.iter().filter(|a| !is_pair || a.phase == Phase::AfterWait);
             let sees = changed || accesses().any(|a| a.effect.reads() && dirty.meets(&self.at(a)));
-            if sees && node.kind == NodeKind::Host {
+            if sees && self.observes(id) {
                 return Harm::Harmful { buffer: None, host: Some(id) };
             }
             for access in accesses().filter(|a| a.effect.writes()) {
@@ -130,10 +146,10 @@ impl Context<'_> {
                 }
             }
         }
-        let result = self.pool.buffer_ids().find(|&id| {
+        let result = self.observed.iter().copied().find(|&id| {
             let buffer = self.pool.buffer(id);
             let here = buffer.lifetime.graph().is_none_or(|of| Some(of) == graph);
-            here && buffer.lifetime.is_observed() && dirty.meets(&self.spots(id, &(0..buffer.size)))
+            here && dirty.meets(&self.spots(id, &(0..buffer.size)))
         });
         match result {
             Some(buffer) => Harm::Harmful { buffer: Some(buffer), host: None },
