@@ -14,9 +14,10 @@ const STAGES: i32 = 2;
 ///
 /// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and rings of its own
 /// for them and for their scales.
-#[kernel(warps = 4, ctas_per_sm = 3)]
+#[kernel(warps = 4, ctas_per_sm = ctas_per_sm)]
 pub fn fp8_paged_mqa_logits(
     #[comptime] heads: i32,
+    #[comptime] ctas_per_sm: u32,
     #[read] q: Slice<e4m3>,
     #[read] k_pages: Rows<e4m3>,
     #[read] k_scales: Rows<f32>,
@@ -98,11 +99,13 @@ pub fn entry() -> Entry {
         about: "indexer logits over paged e4m3 keys with a scale a key",
         file: file!(),
         source: include_str!("fp8_logits.rs"),
-        variants: |_| {
+        variants: |target| {
+            // Where fp8 products run as f16, converted fragments take the registers of a third CTA.
+            let ctas_per_sm = if target.capability() >= 120 { 3 } else { 2 };
             [16, 32, 64]
-                .map(|heads| Variant {
+                .map(move |heads| Variant {
                     label: format!("H={heads}"),
-                    kernel: fp8_paged_mqa_logits(heads),
+                    kernel: fp8_paged_mqa_logits(heads, ctas_per_sm),
                     cases: Box::new(move |scale| logits_cases(KeyFormat::Fp8, heads as usize, scale)),
                 })
                 .into()

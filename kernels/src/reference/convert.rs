@@ -1,8 +1,10 @@
 //! bf16 and e4m3, decoded to f64 and encoded with round-to-nearest-even.
 
-/// The value of a bf16 bit pattern.
+use std::sync::LazyLock;
+
+/// The value of a bf16 bit pattern: the upper half of an f32.
 pub fn bf16_to_f64(bits: u16) -> f64 {
-    minifloat_to_f64(bits.into(), Format::BF16)
+    f64::from(f32::from_bits(u32::from(bits) << 16))
 }
 
 /// The bf16 nearest to `x`, ties to even, overflow to infinity; NaN becomes `0x7fff`.
@@ -12,7 +14,8 @@ pub fn f64_to_bf16(x: f64) -> u16 {
 
 /// The value of an e4m3 bit pattern: no infinities, `0x7f` and `0xff` are NaN, the largest finite value is 448.
 pub fn e4m3_to_f64(bits: u8) -> f64 {
-    minifloat_to_f64(bits.into(), Format::E4M3)
+    static VALUES: LazyLock<[f64; 256]> = LazyLock::new(|| std::array::from_fn(|bits| e4m3_value(bits as u32)));
+    VALUES[usize::from(bits)]
 }
 
 /// The e4m3 nearest to `x`, ties to even, saturating at 448 (infinities included); NaN becomes `0x7f`.
@@ -20,17 +23,16 @@ pub fn f64_to_e4m3(x: f64) -> u8 {
     nearest(x, Format::E4M3, 0x7e, 0x7e, 0x7f) as u8
 }
 
-/// A sign bit, `exponent_bits`, `mantissa_bits`, and how the topmost exponent is used.
+/// A sign bit, `exponent_bits`, `mantissa_bits`.
 #[derive(Clone, Copy)]
 struct Format {
     exponent_bits: u32,
     mantissa_bits: u32,
-    infinities: bool,
 }
 
 impl Format {
-    const BF16: Format = Format { exponent_bits: 8, mantissa_bits: 7, infinities: true };
-    const E4M3: Format = Format { exponent_bits: 4, mantissa_bits: 3, infinities: false };
+    const BF16: Format = Format { exponent_bits: 8, mantissa_bits: 7 };
+    const E4M3: Format = Format { exponent_bits: 4, mantissa_bits: 3 };
 
     fn bias(self) -> i32 {
         (1 << (self.exponent_bits - 1)) - 1
@@ -41,25 +43,15 @@ impl Format {
     }
 }
 
-fn minifloat_to_f64(bits: u32, format: Format) -> f64 {
-    let magnitude = bits & (format.sign_mask() - 1);
-    let top = (1 << format.exponent_bits) - 1;
-    let exponent = magnitude >> format.mantissa_bits;
-    let mantissa = magnitude & ((1 << format.mantissa_bits) - 1);
-    let all_ones = mantissa == (1 << format.mantissa_bits) - 1;
-    let unsigned = match (exponent == top, format.infinities) {
-        (true, true) if mantissa == 0 => f64::INFINITY,
-        (true, true) => f64::NAN,
-        (true, false) if all_ones => f64::NAN,
-        _ => {
-            let (significand, power) = match exponent {
-                0 => (mantissa, 1 - format.bias()),
-                e => (mantissa | 1 << format.mantissa_bits, e as i32 - format.bias()),
-            };
-            f64::from(significand) * power_of_two(power - format.mantissa_bits as i32)
-        }
+/// Sign, 4 exponent bits, 3 mantissa bits; exponent 0 is subnormal, all ones is NaN.
+fn e4m3_value(bits: u32) -> f64 {
+    let (exponent, mantissa) = (bits >> 3 & 15, bits & 7);
+    let unsigned = match (exponent, mantissa) {
+        (15, 7) => f64::NAN,
+        (0, _) => f64::from(mantissa) * power_of_two(-9),
+        _ => f64::from(8 + mantissa) * power_of_two(exponent as i32 - 10),
     };
-    if bits & format.sign_mask() != 0 { -unsigned } else { unsigned }
+    if bits & 0x80 != 0 { -unsigned } else { unsigned }
 }
 
 /// Rounds `x` to the format: `largest` is the largest finite pattern, `overflow` what lies beyond it becomes.

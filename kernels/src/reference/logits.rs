@@ -46,8 +46,8 @@ impl QueryRow {
             tainted |= dot.is_nan() || weight.is_nan();
             sum += weight * dot.max(0.0);
         }
-        let absolute: Vec<f64> = key.values.iter().map(|k| k.abs()).collect();
-        Logit { value: key.scale * sum, magnitude: key.scale.abs() * dot(&self.magnitude, &absolute), tainted }
+        let magnitude: f64 = self.magnitude.iter().zip(&key.values).map(|(m, k)| m * k.abs()).sum();
+        Logit { value: key.scale * sum, magnitude: key.scale.abs() * magnitude, tainted }
     }
 }
 
