@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lathe::cli::main(&[])
+    lathe::cli::main(&lathe_kernels::entries())
 }

@@ -1,9 +1,11 @@
 //! NVRTC, emulator and CUDA backends, graph capture and instruments of Lathe.
 #![warn(missing_docs)]
 
+pub mod backend;
 mod cache;
 pub mod device;
 pub mod nvrtc;
+pub mod program;
 pub mod ptxas;
 pub mod sass;
 pub mod toolchain;

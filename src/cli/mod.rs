@@ -9,10 +9,16 @@
 //! A command is a module here with an `Args` for clap and `run(&Args, &Context) -> Outcome`. Its result goes to
 //! standard output, what it is busy with to standard error, and a failed check is `Ok(ExitCode::FAILURE)`.
 
+mod check;
+mod diagnostic;
 mod doctor;
+mod emit;
 mod graph;
 mod list;
+mod select;
 mod setup;
+mod sources;
+mod table;
 mod terminal;
 
 use std::error::Error;
@@ -60,9 +66,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Args),
+    Emit(emit::Args),
+    List(list::Args),
     Doctor(doctor::Args),
     Setup(setup::Args),
-    List(list::Args),
     Graph(graph::Args),
 }
 
@@ -78,6 +86,8 @@ pub fn main(entries: &[Entry]) -> ExitCode {
 
     let context = Context { entries, offline: cli.offline };
     let outcome = match &cli.command {
+        Command::Check(args) => check::run(args, &context),
+        Command::Emit(args) => emit::run(args, &context),
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),

@@ -1,1 +1,76 @@
-//! A PTX emulator with race checks.
+//! A PTX emulator that checks what it executes.
+//!
+//! It runs the PTX text that NVRTC (or Triton, or nvcc) produced, with no GPU: warps in lock step over 32 lanes, CTAs on all cores,
+//! IEEE arithmetic down to the NaN patterns, and asynchronous copies either at once or as late as the program allows. While it runs it
+//! looks for what makes kernels fail on hardware, and reports each cause once, at the line of the source:
+//!
+//! - accesses out of bounds or misaligned, stores to memory that may only be read;
+//! - races in shared memory, by happens-before over barriers, named barriers, warp barriers, mbarriers and asynchronous copies:
+//!   lock step, shuffles and matrix instructions order nothing;
+//! - reads and overwrites of asynchronous copies that nobody waited for;
+//! - warp-wide operations that some lanes miss, misused barriers, deadlocks.
+//!
+//! ```
+//! use lathe_emulator::{FindingKind, GlobalMemory, Init, Launch, Module, Options};
+//!
+//! // out[i] = in[i] + 1, as NVRTC would print it; the last thread steps over the end of `in`.
+//! let ptx = r#"
+//! .version 9.0
+//! .target sm_120a
+//! .address_size 64
+//! .visible .entry add_one(.param .u64 out, .param .u64 in)
+//! {
+//!     .reg .b32 %r<4>;
+//!     .reg .b64 %rd<6>;
+//!     ld.param.u64 %rd1, [out];
+//!     ld.param.u64 %rd2, [in];
+//!     mov.u32 %r1, %tid.x;
+//!     mul.wide.u32 %rd3, %r1, 4;
+//!     add.s64 %rd4, %rd2, %rd3;
+//!     ld.global.u32 %r2, [%rd4];
+//!     add.s32 %r3, %r2, 1;
+//!     add.s64 %rd5, %rd1, %rd3;
+//!     st.global.u32 [%rd5], %r3;
+//!     ret;
+//! }"#;
+//! let kernel = Module::parse(ptx)?.entry("add_one")?;
+//!
+//! let mut memory = GlobalMemory::default();
+//! let input: Vec<u8> = (0..31u32).flat_map(u32::to_le_bytes).collect();
+//! let input = memory.allocate("in", 124, Init::Bytes(&input))?;
+//! let out = memory.allocate("out", 128, Init::Undefined)?;
+//!
+//! let launch = Launch::new([1, 1, 1], [32, 1, 1]).arg(out).arg(input);
+//! let report = kernel.launch(&launch, &mut memory, &Options::default())?;
+//!
+//! let mut third = [0; 4];
+//! memory.read(out + 8, &mut third)?;
+//! assert_eq!(u32::from_le_bytes(third), 3);
+//! assert_eq!(report.findings.len(), 1);
+//! assert_eq!((report.findings[0].kind, report.findings[0].access.lane), (FindingKind::OutOfBounds, 31));
+//! # Ok::<(), lathe_emulator::Error>(())
+//! ```
+//!
+//! # How it is built
+//! `parse` reads text into instructions with their `.loc` lines. `decode` looks each opcode up in the table of `isa`, settles operands
+//! and gives registers slots. `exec` runs warps, CTAs and grids; `memory` holds what they share; `check` knows what is ordered before
+//! what. A new opcode is a row in `isa`, beside the function that executes it.
+#![warn(missing_docs)]
+
+mod check;
+mod decode;
+mod error;
+mod exec;
+mod finding;
+mod isa;
+mod memory;
+mod parse;
+
+pub use decode::{Kernel, SharedVariable};
+pub use error::{Error, Result};
+pub use exec::{Checks, CpAsync, Launch, Options, Report, Stats};
+pub use finding::{Access, Address, Finding, FindingKind, Names, NoNames, SourceLocation};
+pub use isa::supported_opcodes;
+pub use memory::{GlobalMemory, Init, Rights};
+pub use parse::Module;
+pub use parse::ast::Param;

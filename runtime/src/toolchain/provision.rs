@@ -137,6 +137,8 @@ fn pip_install(wheel: &Wheel, target: &Path, folder: &Path) -> Result<(), Provis
     {
         let mut command = Command::new(program);
         command.args(leading).args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input"]);
+        // Without a network, pip would otherwise try for minutes.
+        command.args(["--retries", "2"]);
         command.arg("--disable-pip-version-check").arg("--target").arg(target).arg(&requirement);
         let Ok(output) = command.output() else { continue };
         if output.status.success() {

@@ -1,0 +1,289 @@
+//! cp.async: copies that a lane starts, commits in groups, and waits for. Nobody else's wait says anything about them.
+
+use std::collections::VecDeque;
+
+use super::access::{Intent, Target};
+use super::lanes::LANES;
+use super::{CpAsync, Cx};
+use crate::memory::{Cursor, byte_mask};
+
+/// A copy of up to 16 bytes from global to shared memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copy {
+    pub lane: u8,
+    /// Bytes written to shared memory.
+    pub size: u8,
+    /// Bytes read; the rest of `size` is zero.
+    pub source_size: u8,
+    /// Shared address.
+    pub destination: u32,
+    pub source: u64,
+    pub pc: u32,
+}
+
+/// The copies of a warp that have not been waited for, by commit group. Lanes count their groups separately.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// Group `base + i` of the lanes.
+    groups: VecDeque<Vec<Copy>>,
+    base: u32,
+    committed: [u32; LANES],
+    spare: Vec<Vec<Copy>>,
+}
+
+impl Pending {
+    pub fn clear(&mut self) {
+        while let Some(mut group) = self.groups.pop_front() {
+            group.clear();
+            self.spare.push(group);
+        }
+        self.base = 0;
+        self.committed = [0; LANES];
+    }
+
+    pub fn start(&mut self, copy: Copy) {
+        let at = (self.committed[copy.lane as usize] - self.base) as usize;
+        while self.groups.len() <= at {
+            self.groups.push_back(self.spare.pop().unwrap_or_default());
+        }
+        self.groups[at].push(copy);
+    }
+
+    pub fn commit(&mut self, lanes: u32) {
+        for (lane, committed) in self.committed.iter_mut().enumerate() {
+            *committed += lanes >> lane & 1;
+        }
+    }
+
+    /// Takes out the copies that `lanes` have waited for: all groups but each lane's last `allowed` committed ones; with `None`
+    /// also the copies not yet committed.
+    pub fn finish(&mut self, lanes: u32, allowed: Option<u32>, done: &mut Vec<Copy>) {
+        let limit: [u32; LANES] = std::array::from_fn(|lane| match allowed {
+            _ if lanes >> lane & 1 == 0 => 0,
+            Some(n) => self.committed[lane].saturating_sub(n),
+            None => u32::MAX,
+        });
+        for (i, group) in self.groups.iter_mut().enumerate() {
+            let index = self.base + i as u32;
+            if limit.iter().all(|&l| l <= index) {
+                break;
+            }
+            group.retain(|copy| {
+                let finished = index < limit[copy.lane as usize];
+                if finished {
+                    done.push(*copy);
+                }
+                !finished
+            });
+        }
+        let oldest_open = self.committed.iter().copied().min().unwrap_or(0);
+        while self.base < oldest_open && self.groups.front().is_some_and(Vec::is_empty) {
+            self.spare.extend(self.groups.pop_front());
+            self.base += 1;
+        }
+        if self.groups.is_empty() {
+            self.base = oldest_open;
+        }
+    }
+}
+
+/// Which way a bulk copy goes, and how its end is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Global to shared: completes its bytes at the mbarrier at this shared offset.
+    Load { barrier: u32 },
+    /// Shared to global, in the issuing lane's bulk group of this number.
+    Store { group: u32 },
+}
+
+/// cp.async.bulk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BulkCopy {
+    pub warp: u32,
+    pub lane: u32,
+    /// Shared offset.
+    pub shared: u32,
+    pub global: u64,
+    pub size: u32,
+    pub direction: Direction,
+    pub pc: u32,
+}
+
+/// The arrival of cp.async.mbarrier.arrive, due when the lane's earlier copies are done.
+#[derive(Debug, Clone)]
+pub(crate) struct LateArrival {
+    pub warp: u32,
+    pub lane: u32,
+    pub barrier: u32,
+    pub copies: Vec<Copy>,
+}
+
+impl<'a> Cx<'a> {
+    /// Up to 16 bytes, zero past `size`.
+    pub fn read_padded(
+        &mut self,
+        source: Target<'a>,
+        size: u32,
+        cursor: &mut Cursor<'a>,
+    ) -> [u32; 4] {
+        let words = self.read(source, size.next_multiple_of(4), 0, cursor);
+        let mut out = [words[0], words[1], words[2], words[3]];
+        for (i, word) in out.iter_mut().enumerate() {
+            let valid = (size as usize).saturating_sub(4 * i).min(4);
+            *word &= byte_mask(((1u16 << valid) - 1) as u8);
+        }
+        out
+    }
+
+    /// Writes the words of a copy to shared memory.
+    pub fn copy_arrives(&mut self, copy: &Copy, words: &[u32; 4]) {
+        let at = copy.destination as usize / 4;
+        let n = copy.size as usize / 4;
+        self.cta.shared[at..at + n].copy_from_slice(&words[..n]);
+    }
+
+    /// The executing lanes wait for their copies: see [`Pending::finish`].
+    pub fn finish_copies(&mut self, allowed: Option<u32>) {
+        let mut done = std::mem::take(&mut self.cta.finished);
+        self.warp.pending.finish(self.mask, allowed, &mut done);
+        self.land_copies(&done);
+        for copy in &done {
+            self.copy_waited_for(copy);
+        }
+        done.clear();
+        self.cta.finished = done;
+    }
+
+    /// Moves the bytes of copies that were put off.
+    fn land_copies(&mut self, copies: &[Copy]) {
+        if self.env.options.cp_async == CpAsync::Eager {
+            return;
+        }
+        let (mut cursor, mut last) = (Cursor::default(), 0);
+        for copy in copies {
+            let words = if copy.source_size == 0 {
+                [0; 4]
+            } else {
+                // It was checked when the copy started.
+                match self.global_target(
+                    copy.source,
+                    copy.source_size.into(),
+                    Intent::Read,
+                    copy.lane.into(),
+                    &mut last,
+                ) {
+                    Some(target) => self.read_padded(target, copy.source_size.into(), &mut cursor),
+                    None => [0; 4],
+                }
+            };
+            self.copy_arrives(copy, &words);
+        }
+    }
+
+    /// cp.async.mbarrier.arrive: at once if copies are eager, else when nothing else can move.
+    pub fn arrive_after_copies(&mut self, barrier: u32, lane: u32) {
+        let mut copies = Vec::new();
+        self.warp.pending.finish(1 << lane, None, &mut copies);
+        self.copies_handed_over(barrier, lane, &copies);
+        let arrival = LateArrival {
+            warp: self.warp.id,
+            lane,
+            barrier,
+            copies,
+        };
+        if self.env.options.cp_async == CpAsync::Eager {
+            self.deliver_arrival(&arrival);
+        } else {
+            self.cta.late_arrivals.push(arrival);
+        }
+    }
+
+    /// Carries out an arrival for the lane's copies.
+    pub fn deliver_arrival(&mut self, arrival: &LateArrival) {
+        self.land_copies(&arrival.copies);
+        if let Some(barrier) = self.cta.mbarriers.get_mut(&arrival.barrier) {
+            barrier.pending = barrier.pending.saturating_sub(1);
+        }
+        self.settle(arrival.barrier);
+    }
+
+    /// Completes the phase of an mbarrier if everything has arrived.
+    pub fn settle(&mut self, barrier: u32) {
+        if self
+            .cta
+            .mbarriers
+            .get_mut(&barrier)
+            .is_some_and(|b| b.settle())
+        {
+            self.mbarrier_completed(barrier);
+        }
+        self.cta.progress += 1;
+    }
+
+    pub fn start_bulk(&mut self, copy: BulkCopy) {
+        self.bulk_started(&copy);
+        let eager = self.env.options.cp_async == CpAsync::Eager;
+        if eager {
+            self.deliver_bulk(&copy);
+        }
+        // A store stays on the list until its group is waited for, since its source must not change before.
+        if !eager || matches!(copy.direction, Direction::Store { .. }) {
+            self.cta.bulk.push(copy);
+        }
+    }
+
+    /// Moves the bytes of a bulk copy and tells its mbarrier.
+    pub fn deliver_bulk(&mut self, copy: &BulkCopy) {
+        let memory = self.env.memory;
+        let Some(allocation) = memory.find(copy.global).and_then(|i| memory.get(i)) else {
+            return;
+        };
+        let offset = copy.global - allocation.base;
+        let mut cursor = Cursor::default();
+        let words = copy.size as usize / 4;
+        let at = copy.shared as usize / 4;
+        for i in 0..words {
+            match copy.direction {
+                Direction::Load { .. } => {
+                    self.cta.shared[at + i] = cursor.load(allocation, offset + 4 * i as u64)
+                }
+                Direction::Store { .. } => cursor.store(
+                    allocation,
+                    offset + 4 * i as u64,
+                    self.cta.shared[at + i],
+                    0xf,
+                    0,
+                ),
+            }
+        }
+        if let Direction::Load { barrier } = copy.direction {
+            if let Some(b) = self.cta.mbarriers.get_mut(&barrier) {
+                b.transactions -= i64::from(copy.size);
+            }
+            self.settle(barrier);
+        }
+    }
+
+    /// The executing lanes wait for all but their last `allowed` bulk groups.
+    pub fn finish_bulk_stores(&mut self, allowed: u32) {
+        let pending = std::mem::take(&mut self.cta.bulk);
+        for copy in pending {
+            let waited = match copy.direction {
+                Direction::Store { group }
+                    if copy.warp == self.warp.id && self.mask >> copy.lane & 1 != 0 =>
+                {
+                    group < self.warp.bulk_groups[copy.lane as usize].saturating_sub(allowed)
+                }
+                _ => false,
+            };
+            if waited {
+                if self.env.options.cp_async == CpAsync::Late {
+                    self.deliver_bulk(&copy);
+                }
+                self.bulk_store_waited_for(&copy);
+            } else {
+                self.cta.bulk.push(copy);
+            }
+        }
+    }
+}

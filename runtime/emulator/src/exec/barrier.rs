@@ -1,0 +1,163 @@
+//! The sixteen named barriers of a CTA, and its mbarriers.
+
+use std::collections::HashMap;
+
+use super::Cx;
+use super::cta::CtaState;
+use crate::finding::FindingKind;
+
+/// Barriers of a CTA.
+pub(crate) const BARRIERS: usize = 16;
+
+/// One `bar` barrier.
+#[derive(Debug, Clone)]
+pub(crate) struct Barrier {
+    /// Threads that must arrive; 0 for all threads of the CTA that have not ended.
+    pub expected: u32,
+    pub arrived: u32,
+    /// Who arrived in this generation: (warp, lanes, waits).
+    pub participants: Vec<(u32, u32, bool)>,
+    /// bar.red so far, and of the last complete generation.
+    pub all: bool,
+    pub any: bool,
+    pub count: u32,
+    pub result: Reduction,
+}
+
+/// What bar.red gives.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reduction {
+    pub all: bool,
+    pub any: bool,
+    pub count: u32,
+}
+
+impl Default for Barrier {
+    fn default() -> Self {
+        Self {
+            expected: 0,
+            arrived: 0,
+            participants: Vec::new(),
+            all: true,
+            any: false,
+            count: 0,
+            result: Reduction::default(),
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// The executing lanes arrive at a barrier, to wait (`sync`) or not; true if that completes it.
+    pub fn arrive(&mut self, barrier: usize, count: u32, sync: bool) -> bool {
+        let state = &self.cta.barriers[barrier];
+        if state.arrived > 0 && state.expected != count {
+            let name = |n: u32| {
+                if n == 0 {
+                    "all threads".to_string()
+                } else {
+                    format!("{n} threads")
+                }
+            };
+            let detail = format!(
+                "barrier {barrier} waits for {} here, but others wait for {}",
+                name(count),
+                name(state.expected)
+            );
+            self.report(
+                FindingKind::BarrierMisuse,
+                self.mask.trailing_zeros(),
+                None,
+                None,
+                detail,
+            );
+        }
+        self.warp.arrived = (barrier as u8, self.cta.generations[barrier]);
+        let state = &mut self.cta.barriers[barrier];
+        state.expected = count;
+        // With a count, hardware counts whole warps; without one, every thread that has not ended.
+        state.arrived += if count == 0 {
+            self.mask.count_ones()
+        } else {
+            32
+        };
+        state.participants.push((self.warp.id, self.mask, sync));
+        self.cta.complete_barrier(barrier)
+    }
+}
+
+impl CtaState {
+    /// Completes a barrier if everyone has arrived.
+    pub fn complete_barrier(&mut self, barrier: usize) -> bool {
+        let state = &mut self.barriers[barrier];
+        let needed = if state.expected == 0 {
+            self.live_threads
+        } else {
+            state.expected
+        };
+        if state.participants.is_empty() || state.arrived < needed {
+            return false;
+        }
+        state.arrived = 0;
+        state.expected = 0;
+        state.result = Reduction {
+            all: state.all,
+            any: state.any,
+            count: state.count,
+        };
+        (state.all, state.any, state.count) = (true, false, 0);
+        let mut participants = std::mem::take(&mut state.participants);
+        self.barrier_synchronised(&participants);
+        participants.clear();
+        self.barriers[barrier].participants = participants;
+        self.generations[barrier] += 1;
+        self.progress += 1;
+        true
+    }
+
+    /// Lanes have ended; barriers that wait for all threads no longer wait for them.
+    pub fn lanes_end(&mut self, warp: u32, lanes: u32) {
+        self.live_threads -= lanes.count_ones();
+        self.live[warp as usize] &= !lanes;
+        for barrier in 0..BARRIERS {
+            if self.barriers[barrier].expected == 0 {
+                self.complete_barrier(barrier);
+            }
+        }
+        self.progress += 1;
+    }
+}
+
+/// One mbarrier object.
+#[derive(Debug, Clone)]
+pub(crate) struct MBarrier {
+    pub expected: u32,
+    /// Arrivals still missing in this phase.
+    pub pending: u32,
+    /// Bytes still to be copied in this phase.
+    pub transactions: i64,
+    pub phase: u32,
+}
+
+impl MBarrier {
+    pub fn new(expected: u32) -> Self {
+        Self {
+            expected,
+            pending: expected,
+            transactions: 0,
+            phase: 0,
+        }
+    }
+
+    /// Goes to the next phase if this one is complete.
+    pub fn settle(&mut self) -> bool {
+        let complete = self.pending == 0 && self.transactions == 0;
+        if complete {
+            self.phase = self.phase.wrapping_add(1);
+            self.pending = self.expected;
+        }
+        complete
+    }
+}
+
+/// mbarriers by shared offset.
+pub(crate) type MBarriers = HashMap<u32, MBarrier>;

@@ -1,0 +1,653 @@
+//! Asynchronous copies, mbarriers and fences.
+
+use super::{Row, row};
+use crate::check::AccessKind;
+use crate::decode::{Form, Inst, Kind, Taint, Ty, Virtual};
+use crate::error::Result;
+use crate::exec::access::{Intent, Space, Target};
+use crate::exec::async_copy::{BulkCopy, Copy, Direction};
+use crate::exec::barrier::MBarrier;
+use crate::exec::lanes::{LANES, Lane, Run, whole_warp};
+use crate::exec::{CpAsync, Cx, Flow};
+use crate::finding::FindingKind;
+use crate::memory::Cursor;
+use crate::parse::ast::Operand;
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "cp.async",
+        ".ca .cg, 4 8 16 bytes, source size or ignore-src, cache hints",
+        cp_async,
+    ),
+    row("cp.async.commit_group", "", commit),
+    row("cp.async.wait_group", "", wait_group),
+    row("cp.async.wait_all", "", wait_all),
+    row("cp.async.mbarrier.arrive", ".noinc", cp_async_arrive),
+    row(
+        "cp.async.bulk",
+        ".shared::cta.global with an mbarrier; .global.shared::cta in a bulk group",
+        bulk,
+    ),
+    row(
+        "cp.async.bulk.prefetch.L2.global",
+        "does nothing",
+        bulk_prefetch,
+    ),
+    row("cp.async.bulk.commit_group", "", bulk_commit),
+    row("cp.async.bulk.wait_group", "and .read", bulk_wait),
+    row("mbarrier.init", "", mbarrier_init),
+    row("mbarrier.inval", "", mbarrier_inval),
+    row(
+        "mbarrier.arrive",
+        "with and without count and state",
+        mbarrier_arrive,
+    ),
+    row("mbarrier.arrive.expect_tx", "", mbarrier_arrive_expect),
+    row("mbarrier.arrive_drop", "", mbarrier_arrive_drop),
+    row("mbarrier.expect_tx", "", mbarrier_expect),
+    row("mbarrier.complete_tx", "", mbarrier_complete),
+    row("mbarrier.test_wait", "by state and .parity", mbarrier_wait),
+    row(
+        "mbarrier.try_wait",
+        "by state and .parity, with a time limit",
+        mbarrier_wait,
+    ),
+    row("fence", "all scopes; .proxy.async, .mbarrier_init", fence),
+    row("membar", "", fence),
+];
+
+fn ignore_scopes(f: &mut Form<'_, '_>) {
+    f.ignore(&[
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "cta",
+        "cluster",
+        "release",
+        "acquire",
+        "relaxed",
+        "acq_rel",
+        "b64",
+        "noComplete",
+    ]);
+}
+
+/// Takes an address whose offset must fit 32 bits, and returns the offset.
+fn address(f: &mut Form<'_, '_>) -> Result<i32> {
+    f.address()?;
+    match i32::try_from(f.imm) {
+        Ok(offset) => Ok(offset),
+        Err(_) => f.unsupported("an offset of more than 32 bits"),
+    }
+}
+
+fn pair(low: i32, high: i32) -> i64 {
+    i64::from(low as u32) | i64::from(high) << 32
+}
+
+fn cp_async(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&["ca", "cg", "shared", "shared::cta", "global"]);
+    let hint = f.flag("L2::cache_hint");
+    f.ignore_prefix("L2::");
+    let destination = address(f)?;
+    let source = address(f)?;
+    f.imm = pair(destination, source);
+    let size = f.constant()?;
+    if !matches!(size, 4 | 8 | 16) {
+        return f.unsupported(format!("a copy of {size} bytes; 4, 8 and 16 are accepted"));
+    }
+    // What may follow: a source size (register or constant) or an ignore-src predicate; then a cache policy.
+    let mut mode = 0;
+    if f.remaining() > usize::from(hint) {
+        let operand = f.operand()?;
+        let is_predicate = match operand {
+            Operand::Reg(r) | Operand::Not(r) => {
+                f.decoder.body.registers[*r as usize] == crate::parse::ast::Class::Pred
+            }
+            _ => false,
+        };
+        mode = if is_predicate { 2 } else { 1 };
+        f.src_from(operand, if is_predicate { Ty::Pred } else { Ty::U32 })?;
+    } else {
+        f.push(
+            Virtual::Constant(1, size as u64),
+            Kind {
+                rows: 1,
+                written: false,
+                read: true,
+            },
+            false,
+        )?;
+    }
+    if hint {
+        f.operand()?;
+    }
+    f.aux = size as u32 | mode << 8;
+    f.taint = Taint::Own;
+    Ok(cp_async_lanes())
+}
+
+whole_warp!(cp_async_lanes, cp_async_body);
+
+#[inline(always)]
+fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let size = inst.aux & 0xff;
+    let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
+    let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
+    let source_sizes: [u32; LANES] = match inst.aux >> 8 {
+        2 => {
+            let ignored = cx.pred(inst, 2);
+            std::array::from_fn(|i| if ignored >> i & 1 != 0 { 0 } else { size })
+        }
+        _ => Lane::read(&cx.warp.rows, inst.ops[2]),
+    };
+    let eager = cx.env.options.cp_async == CpAsync::Eager;
+    let (mut cursor, mut last) = (Cursor::default(), 0);
+    let mut lanes = cx.mask;
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros();
+        lanes &= lanes - 1;
+        let i = lane as usize;
+        let source_size = source_sizes[i];
+        if source_size > size {
+            let detail = format!("a source size of {source_size} bytes for a copy of {size}");
+            cx.report(FindingKind::OutOfBounds, lane, None, None, detail);
+            continue;
+        }
+        let Some(Target::Shared(destination)) = cx.target(
+            Space::Shared,
+            destinations[i],
+            size,
+            Intent::Write,
+            lane,
+            &mut 0,
+        ) else {
+            continue;
+        };
+        // A copy of no bytes may have any source address.
+        let source = match source_size {
+            0 => None,
+            _ if sources[i] & u64::from(size - 1) != 0 => {
+                cx.misaligned(Space::Global, sources[i], size, lane);
+                continue;
+            }
+            _ => match cx.global_target(sources[i], source_size, Intent::Read, lane, &mut last) {
+                None => continue,
+                target => target,
+            },
+        };
+        let copy = Copy {
+            lane: lane as u8,
+            size: size as u8,
+            source_size: source_size as u8,
+            destination,
+            source: sources[i],
+            pc: cx.pc,
+        };
+        cx.copy_started(&copy);
+        if eager {
+            let words = match source {
+                Some(target) => cx.read_padded(target, source_size, &mut cursor),
+                None => [0; 4],
+            };
+            cx.copy_arrives(&copy, &words);
+        }
+        cx.warp.pending.start(copy);
+    }
+    Flow::Next
+}
+
+fn commit(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.taint = Taint::Own;
+    fn run(cx: &mut Cx<'_>, _: &Inst) -> Flow {
+        cx.warp.pending.commit(cx.mask);
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn wait_group(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.aux = f.constant()?.clamp(0, i128::from(u32::MAX)) as u32;
+    f.taint = Taint::Own;
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        cx.finish_copies(Some(inst.aux));
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn wait_all(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.taint = Taint::Own;
+    fn run(cx: &mut Cx<'_>, _: &Inst) -> Flow {
+        cx.finish_copies(None);
+        Flow::Next
+    }
+    Ok(run)
+}
+
+/// The offsets and sizes of the operands of an mbarrier operation.
+fn mbarrier_address(f: &mut Form<'_, '_>) -> Result<()> {
+    ignore_scopes(f);
+    f.taint = Taint::Own;
+    f.address().map(|_| ())
+}
+
+/// The shared offset of each executing lane's mbarrier.
+fn mbarrier_of(cx: &mut Cx<'_>, inst: &Inst, operand: usize, lane: u32) -> Option<u32> {
+    let address =
+        cx.addresses(inst.ops[operand], inst.kinds[operand].rows, inst.imm)[lane as usize];
+    let space = if address >= crate::memory::SHARED_WINDOW {
+        Space::Generic
+    } else {
+        Space::Shared
+    };
+    match cx.target(space, address, 8, Intent::Atomic, lane, &mut 0) {
+        Some(Target::Shared(offset)) => Some(offset),
+        _ => None,
+    }
+}
+
+/// Reports an mbarrier that was never initialised.
+fn initialised(cx: &mut Cx<'_>, offset: u32, lane: u32) -> bool {
+    let known = cx.cta.mbarriers.contains_key(&offset);
+    if !known {
+        let place = cx.shared_address(offset);
+        cx.report(
+            FindingKind::BarrierMisuse,
+            lane,
+            Some(place),
+            None,
+            "no mbarrier was initialised here".into(),
+        );
+    }
+    known
+}
+
+fn lanes_of(mask: u32) -> impl Iterator<Item = u32> {
+    (0..LANES as u32).filter(move |l| mask >> l & 1 != 0)
+}
+
+fn mbarrier_init(f: &mut Form<'_, '_>) -> Result<Run> {
+    mbarrier_address(f)?;
+    f.src(Ty::U32)?;
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        for lane in lanes_of(cx.mask) {
+            let Some(offset) = mbarrier_of(cx, inst, 0, lane) else {
+                continue;
+            };
+            let count = u32::read(&cx.warp.rows, inst.ops[1])[lane as usize];
+            if count == 0 || count >= 1 << 20 {
+                let place = cx.shared_address(offset);
+                let detail = format!("an mbarrier for {count} arrivals; 1 to 1048575 are accepted");
+                cx.report(FindingKind::BarrierMisuse, lane, Some(place), None, detail);
+                continue;
+            }
+            cx.mbarrier_written(offset, lane);
+            cx.cta.mbarriers.insert(offset, MBarrier::new(count));
+            cx.cta.progress += 1;
+        }
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn mbarrier_inval(f: &mut Form<'_, '_>) -> Result<Run> {
+    mbarrier_address(f)?;
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        for lane in lanes_of(cx.mask) {
+            let Some(offset) = mbarrier_of(cx, inst, 0, lane) else {
+                continue;
+            };
+            if initialised(cx, offset, lane) {
+                cx.mbarrier_written(offset, lane);
+                cx.cta.mbarriers.remove(&offset);
+            }
+        }
+        Flow::Next
+    }
+    Ok(run)
+}
+
+/// Arrival operations: `aux` bit 0 expects bytes, bit 1 drops, bit 2 arrives at all, bit 3 completes bytes, bit 4 has a value operand.
+const EXPECTS: u32 = 1;
+const DROPS: u32 = 2;
+const ARRIVES: u32 = 4;
+const COMPLETES: u32 = 8;
+const HAS_VALUE: u32 = 16;
+
+fn arrival(f: &mut Form<'_, '_>, what: u32) -> Result<Run> {
+    if what & ARRIVES != 0 {
+        match f.inst.operands.first() {
+            Some(Operand::Address(..)) => f.dst_from(&Operand::Sink, Ty::B64)?,
+            Some(state) => {
+                f.operand()?;
+                f.dst_from(state, Ty::B64)?;
+            }
+            None => return f.unsupported("an address is missing"),
+        }
+    } else {
+        f.dst_from(&Operand::Sink, Ty::B64)?;
+    }
+    let drop = f.flag("expect_tx");
+    mbarrier_address(f)?;
+    f.aux = what | if drop { EXPECTS } else { 0 };
+    if f.remaining() > 0 {
+        f.src(Ty::U32)?;
+        f.aux |= HAS_VALUE;
+    }
+    Ok(arrival_lanes)
+}
+
+fn mbarrier_arrive(f: &mut Form<'_, '_>) -> Result<Run> {
+    arrival(f, ARRIVES)
+}
+
+fn mbarrier_arrive_expect(f: &mut Form<'_, '_>) -> Result<Run> {
+    arrival(f, ARRIVES | EXPECTS)
+}
+
+fn mbarrier_arrive_drop(f: &mut Form<'_, '_>) -> Result<Run> {
+    arrival(f, ARRIVES | DROPS)
+}
+
+fn mbarrier_expect(f: &mut Form<'_, '_>) -> Result<Run> {
+    arrival(f, EXPECTS)
+}
+
+fn mbarrier_complete(f: &mut Form<'_, '_>) -> Result<Run> {
+    arrival(f, COMPLETES)
+}
+
+fn arrival_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let what = inst.aux;
+    for lane in lanes_of(cx.mask) {
+        let Some(offset) = mbarrier_of(cx, inst, 1, lane) else {
+            continue;
+        };
+        if !initialised(cx, offset, lane) {
+            continue;
+        }
+        let value = if what & HAS_VALUE != 0 {
+            u32::read(&cx.warp.rows, inst.ops[2])[lane as usize]
+        } else {
+            1
+        };
+        cx.mbarrier_released(offset, lane);
+        let Some(barrier) = cx.cta.mbarriers.get_mut(&offset) else {
+            continue;
+        };
+        let phase = barrier.phase;
+        if what & EXPECTS != 0 {
+            barrier.transactions += i64::from(value);
+        }
+        if what & COMPLETES != 0 {
+            barrier.transactions -= i64::from(value);
+        }
+        let arrivals = if what & ARRIVES == 0 {
+            0
+        } else if what & EXPECTS != 0 {
+            1
+        } else {
+            value
+        };
+        let missing = barrier.pending;
+        barrier.pending = missing.saturating_sub(arrivals);
+        if what & DROPS != 0 {
+            barrier.expected = barrier.expected.saturating_sub(arrivals);
+        }
+        let expected = barrier.expected;
+        if arrivals > missing {
+            let place = cx.shared_address(offset);
+            let detail = format!(
+                "{arrivals} arrivals at an mbarrier that waits for {missing} more of {expected}"
+            );
+            cx.report(FindingKind::BarrierMisuse, lane, Some(place), None, detail);
+        }
+        cx.settle(offset);
+        u64::write(
+            &mut cx.warp.rows,
+            inst.ops[0],
+            &[phase.into(); LANES],
+            1 << lane,
+        );
+    }
+    Flow::Next
+}
+
+fn mbarrier_wait(f: &mut Form<'_, '_>) -> Result<Run> {
+    let parity = f.flag("parity");
+    f.dst(Ty::Pred)?;
+    mbarrier_address(f)?;
+    f.src(if parity { Ty::U32 } else { Ty::B64 })?;
+    if f.remaining() > 0 {
+        // A time limit: the emulator's waits poll anyway.
+        f.operand()?;
+    }
+    f.aux = parity.into();
+    Ok(wait_lanes)
+}
+
+fn wait_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let mut done = 0u32;
+    let mut seen: Vec<(u32, u32)> = Vec::new();
+    for lane in lanes_of(cx.mask) {
+        let Some(offset) = mbarrier_of(cx, inst, 1, lane) else {
+            continue;
+        };
+        if !initialised(cx, offset, lane) {
+            // Let the loop end: the finding says what is wrong.
+            done |= 1 << lane;
+            continue;
+        }
+        cx.shared_touched(lane, offset, 8, AccessKind::Atomic);
+        let phase = cx.cta.mbarriers[&offset].phase;
+        let complete = if inst.aux == 1 {
+            phase & 1 != u32::read(&cx.warp.rows, inst.ops[2])[lane as usize] & 1
+        } else {
+            u64::from(phase) != u64::read(&cx.warp.rows, inst.ops[2])[lane as usize]
+        };
+        if complete {
+            done |= 1 << lane;
+            match seen.iter_mut().find(|(o, _)| *o == offset) {
+                Some((_, lanes)) => *lanes |= 1 << lane,
+                None => seen.push((offset, 1 << lane)),
+            }
+        }
+    }
+    for (offset, lanes) in seen {
+        cx.mbarrier_acquired(offset, lanes);
+    }
+    cx.set_pred(inst.ops[0], done);
+    if done & cx.mask == cx.mask {
+        Flow::Next
+    } else {
+        Flow::Yield
+    }
+}
+
+fn cp_async_arrive(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.aux = f.flag("noinc").into();
+    mbarrier_address(f)?;
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        for lane in lanes_of(cx.mask) {
+            let Some(offset) = mbarrier_of(cx, inst, 0, lane) else {
+                continue;
+            };
+            if !initialised(cx, offset, lane) {
+                continue;
+            }
+            if inst.aux == 0
+                && let Some(barrier) = cx.cta.mbarriers.get_mut(&offset)
+            {
+                // Without .noinc the arrival is one more than the barrier's count.
+                barrier.pending += 1;
+            }
+            cx.arrive_after_copies(offset, lane);
+        }
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn bulk(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&["shared::cta", "shared::cluster", "global"]);
+    let load = f.flag("mbarrier::complete_tx::bytes");
+    let store = f.flag("bulk_group");
+    let hint = f.flag("L2::cache_hint");
+    if load == store {
+        return f.unsupported("global to shared with an mbarrier, and shared to global in a bulk group, are supported");
+    }
+    let destination = address(f)?;
+    let source = address(f)?;
+    f.src(Ty::U32)?;
+    if load {
+        f.aux = address(f)? as u32;
+    }
+    f.imm = pair(destination, source);
+    if hint {
+        f.operand()?;
+    }
+    f.taint = Taint::Own;
+    Ok(if load { bulk_load } else { bulk_store })
+}
+
+/// Size and alignment rules of bulk copies; `None` after a finding.
+fn bulk_size(cx: &mut Cx<'_>, inst: &Inst, lane: u32, a: u64, b: u64) -> Option<u32> {
+    let size = u32::read(&cx.warp.rows, inst.ops[2])[lane as usize];
+    if size % 16 == 0 && a % 16 == 0 && b % 16 == 0 {
+        return (size > 0).then_some(size);
+    }
+    let detail = format!(
+        "a bulk copy of {size} bytes from {b:#x} to {a:#x}: size and addresses must be multiples of 16"
+    );
+    cx.report(FindingKind::Misaligned, lane, None, None, detail);
+    None
+}
+
+fn bulk_load(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
+    let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
+    let barriers = cx.addresses(inst.ops[3], inst.kinds[3].rows, inst.aux as i32 as i64);
+    for lane in lanes_of(cx.mask) {
+        let i = lane as usize;
+        let Some(size) = bulk_size(cx, inst, lane, destinations[i], sources[i]) else {
+            continue;
+        };
+        let Some(Target::Shared(barrier)) =
+            cx.target(Space::Shared, barriers[i], 8, Intent::Atomic, lane, &mut 0)
+        else {
+            continue;
+        };
+        if !initialised(cx, barrier, lane) {
+            continue;
+        }
+        let Some(shared) = cx.shared_range(destinations[i], size, lane) else {
+            continue;
+        };
+        if !cx.global_range(sources[i], size, Intent::Read, lane) {
+            continue;
+        }
+        let direction = Direction::Load { barrier };
+        cx.start_bulk(BulkCopy {
+            warp: cx.warp.id,
+            lane,
+            shared,
+            global: sources[i],
+            size,
+            direction,
+            pc: cx.pc,
+        });
+    }
+    Flow::Next
+}
+
+fn bulk_store(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
+    let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
+    for lane in lanes_of(cx.mask) {
+        let i = lane as usize;
+        let Some(size) = bulk_size(cx, inst, lane, destinations[i], sources[i]) else {
+            continue;
+        };
+        let Some(shared) = cx.shared_range(sources[i], size, lane) else {
+            continue;
+        };
+        if !cx.global_range(destinations[i], size, Intent::Write, lane) {
+            continue;
+        }
+        let direction = Direction::Store {
+            group: cx.warp.bulk_groups[i],
+        };
+        cx.start_bulk(BulkCopy {
+            warp: cx.warp.id,
+            lane,
+            shared,
+            global: destinations[i],
+            size,
+            direction,
+            pc: cx.pc,
+        });
+    }
+    Flow::Next
+}
+
+fn bulk_prefetch(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore_prefix("L2::");
+    while f.remaining() > 0 {
+        f.operand()?;
+    }
+    fence(f)
+}
+
+fn bulk_commit(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.taint = Taint::Own;
+    fn run(cx: &mut Cx<'_>, _: &Inst) -> Flow {
+        for lane in lanes_of(cx.mask) {
+            cx.warp.bulk_groups[lane as usize] += 1;
+        }
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn bulk_wait(f: &mut Form<'_, '_>) -> Result<Run> {
+    let _reads_only = f.flag("read");
+    f.aux = f.constant()?.clamp(0, i128::from(u32::MAX)) as u32;
+    f.taint = Taint::Own;
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        cx.finish_bulk_stores(inst.aux);
+        Flow::Next
+    }
+    Ok(run)
+}
+
+fn fence(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&[
+        "cta",
+        "cluster",
+        "gpu",
+        "gl",
+        "sys",
+        "sc",
+        "acq_rel",
+        "acquire",
+        "release",
+        "relaxed",
+        "proxy",
+        "async",
+        "async::generic",
+        "alias",
+        "global",
+        "shared::cta",
+        "shared::cluster",
+        "mbarrier_init",
+        "sync_restrict::shared::cta",
+        "sync_restrict::shared::cluster",
+        "async.global",
+    ]);
+    f.taint = Taint::Own;
+    fn run(_: &mut Cx<'_>, _: &Inst) -> Flow {
+        Flow::Next
+    }
+    Ok(run)
+}

@@ -1,0 +1,600 @@
+//! Loads, stores and atomics.
+
+use super::{Row, row};
+use crate::check::AccessKind;
+use crate::decode::{AddressBase, Form, Inst, Taint, Ty};
+use crate::error::Result;
+use crate::exec::access::{Intent, Space, Target, WORDS};
+use crate::exec::lanes::{Run, whole_warp};
+use crate::exec::{Cx, Flow};
+use crate::memory::Cursor;
+use crate::parse::ast::Operand;
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "ld",
+        "all spaces and generic, .v2 .v4 .v8, .volatile .relaxed .acquire .nc and cache hints",
+        ld,
+    ),
+    row("ldu", "as ld", ld),
+    row("st", "as ld", st),
+    row(
+        "atom",
+        "global, shared, generic: add min max inc dec and or xor exch cas; u32 s32 u64 s64 b32 b64 f32 f64 f16x2 bf16x2",
+        atom,
+    ),
+    row("red", "as atom", red),
+    row("prefetch", "does nothing", prefetch),
+    row("prefetchu", "does nothing", prefetch),
+    row("applypriority", "does nothing", prefetch),
+    row("discard", "does nothing", prefetch),
+    row("createpolicy", "gives 0", createpolicy),
+];
+
+/// Access details in `Inst::aux`.
+#[derive(Clone, Copy)]
+struct Shape {
+    element: u32,
+    count: u32,
+    signed: bool,
+    space: Space,
+}
+
+impl Shape {
+    fn pack(self) -> u32 {
+        self.element | self.count << 8 | u32::from(self.signed) << 12 | self.space.code() << 16
+    }
+
+    #[inline(always)]
+    fn unpack(aux: u32) -> Self {
+        Self {
+            element: aux & 0xff,
+            count: aux >> 8 & 0xf,
+            signed: aux >> 12 & 1 != 0,
+            space: Space::of(aux >> 16 & 7),
+        }
+    }
+
+    fn bytes(self) -> u32 {
+        self.element * self.count
+    }
+}
+
+fn space(f: &mut Form<'_, '_>) -> Space {
+    f.choice(&[
+        ("global", Space::Global),
+        ("shared", Space::Shared),
+        ("shared::cta", Space::Shared),
+        ("shared::cluster", Space::Shared),
+        ("local", Space::Local),
+        ("param", Space::Param),
+        ("param::entry", Space::Param),
+        ("const", Space::Global),
+    ])
+    .unwrap_or(Space::Generic)
+}
+
+/// Ordering, scope and cache hints: the emulator's memory is sequentially consistent, and has no cache.
+fn hints(f: &mut Form<'_, '_>) {
+    f.ignore(&[
+        "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "cluster",
+        "gpu", "sys", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified", "noftz",
+    ]);
+    f.ignore_prefix("L1::");
+    f.ignore_prefix("L2::");
+}
+
+fn vector(f: &mut Form<'_, '_>) -> u32 {
+    f.choice(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1)
+}
+
+/// A cache policy may follow the operands.
+fn policy(f: &mut Form<'_, '_>) -> Result<()> {
+    if f.remaining() > 0 && f.inst.opcode.contains("L2::cache_hint") {
+        f.operand()?;
+    }
+    Ok(())
+}
+
+/// The operands of a vector, or the single one.
+fn items(operand: &Operand) -> &[Operand] {
+    if let Operand::Vector(items) = operand {
+        items
+    } else {
+        std::slice::from_ref(operand)
+    }
+}
+
+/// Types for a register of the given rows: loads and stores accept registers wider than the element.
+fn register_type(rows: u8, ty: Ty) -> Ty {
+    match rows {
+        1 if ty.bytes() <= 4 => Ty::B32,
+        2 => Ty::B64,
+        4 => Ty::B128,
+        _ => ty,
+    }
+}
+
+fn ld(f: &mut Form<'_, '_>) -> Result<Run> {
+    let space = space(f);
+    hints(f);
+    let (count, ty) = (vector(f), f.ty()?);
+    let shape = Shape {
+        element: ty.bytes(),
+        count,
+        signed: ty.signed(),
+        space,
+    };
+    let operand = f.operand()?;
+    if items(operand).len() != count as usize {
+        return f.unsupported(format!(
+            "{} destinations for a vector of {count}",
+            items(operand).len()
+        ));
+    }
+    for item in items(operand) {
+        let rows = f.register_rows(item, ty);
+        f.dst_from(item, register_type(rows, ty))?;
+    }
+    check_width(f, shape)?;
+    let base = f.address()?;
+    f.aux = Shape {
+        space: resolve(f, space, base)?,
+        ..shape
+    }
+    .pack();
+    policy(f)?;
+    f.taint = Taint::Own;
+    Ok(load())
+}
+
+fn check_width(f: &Form<'_, '_>, shape: Shape) -> Result<()> {
+    if shape.bytes() <= 4 * WORDS as u32 && shape.element > 0 {
+        Ok(())
+    } else {
+        f.unsupported("accesses of 1 to 32 bytes are supported")
+    }
+}
+
+/// An address that names a parameter belongs to the parameters.
+fn resolve(f: &Form<'_, '_>, space: Space, base: AddressBase) -> Result<Space> {
+    match (space, base) {
+        (Space::Param, _) => Ok(Space::Param),
+        (_, AddressBase::Param) => f.unsupported("a parameter is read with ld.param"),
+        (Space::Global | Space::Generic, AddressBase::Narrow) => {
+            f.unsupported("global addresses have 64 bits")
+        }
+        (space, _) => Ok(space),
+    }
+}
+
+whole_warp!(load, load_body);
+
+#[inline(always)]
+fn load_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let shape = Shape::unpack(inst.aux);
+    let base = inst.count as usize - 1;
+    let addresses = cx.addresses(inst.ops[base], inst.kinds[base].rows, inst.imm);
+    let (mut cursor, mut last) = (Cursor::default(), 0);
+    let mut lanes = cx.mask;
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros();
+        lanes &= lanes - 1;
+        let Some(target) = cx.target(
+            shape.space,
+            addresses[lane as usize],
+            shape.bytes(),
+            Intent::Read,
+            lane,
+            &mut last,
+        ) else {
+            continue;
+        };
+        if let Target::Shared(offset) = target {
+            cx.shared_touched(lane, offset, shape.bytes(), AccessKind::Read);
+        }
+        let words = cx.read(target, shape.bytes(), lane, &mut cursor);
+        scatter(cx, inst, shape, lane, &words);
+    }
+    Flow::Next
+}
+
+/// Gives a lane's loaded words to its registers.
+#[inline(always)]
+fn scatter(cx: &mut Cx<'_>, inst: &Inst, shape: Shape, lane: u32, words: &[u32; WORDS]) {
+    let lane = lane as usize;
+    let rows = &mut cx.warp.rows;
+    for i in 0..shape.count as usize {
+        let slot = inst.ops[i] as usize;
+        match shape.element {
+            4 if inst.kinds[i].rows == 1 => rows[slot].0[lane] = words[i],
+            8 => set64(
+                rows,
+                slot,
+                lane,
+                u64::from(words[2 * i]) | u64::from(words[2 * i + 1]) << 32,
+            ),
+            16 => {
+                let wide: &mut [u32] = bytemuck::cast_slice_mut(&mut rows[slot..slot + 4]);
+                wide[4 * lane..4 * lane + 4].copy_from_slice(&words[4 * i..4 * i + 4]);
+            }
+            element => {
+                let bits = 8 * element;
+                let per_word = 4 / element as usize;
+                let raw = words[i / per_word] >> (bits * (i % per_word) as u32);
+                let value = if element == 4 {
+                    if shape.signed {
+                        i64::from(raw as i32)
+                    } else {
+                        raw.into()
+                    }
+                } else if shape.signed {
+                    i64::from((raw << (32 - bits)) as i32 >> (32 - bits))
+                } else {
+                    i64::from(raw & ((1 << bits) - 1))
+                };
+                match inst.kinds[i].rows {
+                    1 => rows[slot].0[lane] = value as u32,
+                    _ => set64(rows, slot, lane, value as u64),
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn set64(rows: &mut [crate::exec::lanes::Row], slot: usize, lane: usize, value: u64) {
+    let wide: &mut [u64] = bytemuck::cast_slice_mut(&mut rows[slot..slot + 2]);
+    wide[lane] = value;
+}
+
+#[inline(always)]
+fn get64(rows: &[crate::exec::lanes::Row], slot: usize, lane: usize) -> u64 {
+    let wide: &[u64] = bytemuck::cast_slice(&rows[slot..slot + 2]);
+    wide[lane]
+}
+
+fn st(f: &mut Form<'_, '_>) -> Result<Run> {
+    let space = space(f);
+    hints(f);
+    let (count, ty) = (vector(f), f.ty()?);
+    let shape = Shape {
+        element: ty.bytes(),
+        count,
+        signed: false,
+        space,
+    };
+    check_width(f, shape)?;
+    let base = f.address()?;
+    f.aux = Shape {
+        space: resolve(f, space, base)?,
+        ..shape
+    }
+    .pack();
+    if matches!(space, Space::Param) {
+        return f.unsupported("parameters cannot be stored to");
+    }
+    let operand = f.operand()?;
+    if items(operand).len() != count as usize {
+        return f.unsupported(format!(
+            "{} sources for a vector of {count}",
+            items(operand).len()
+        ));
+    }
+    for item in items(operand) {
+        let rows = f.register_rows(item, ty);
+        let as_type = if matches!(item, Operand::Reg(_)) {
+            register_type(rows, ty)
+        } else {
+            ty
+        };
+        f.src_from(
+            item,
+            if as_type.bytes() < 4 {
+                Ty::B32
+            } else {
+                as_type
+            },
+        )?;
+    }
+    policy(f)?;
+    f.taint = Taint::Own;
+    Ok(store())
+}
+
+whole_warp!(store, store_body);
+
+#[inline(always)]
+fn store_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let shape = Shape::unpack(inst.aux);
+    let addresses = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm);
+    let (mut cursor, mut last) = (Cursor::default(), 0);
+    let mut lanes = cx.mask;
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros();
+        lanes &= lanes - 1;
+        let Some(target) = cx.target(
+            shape.space,
+            addresses[lane as usize],
+            shape.bytes(),
+            Intent::Write,
+            lane,
+            &mut last,
+        ) else {
+            continue;
+        };
+        let words = gather(cx, inst, shape, lane as usize);
+        if let Target::Shared(offset) = target {
+            cx.shared_stored(lane, offset, shape.bytes(), &words);
+        }
+        cx.write(target, shape.bytes(), lane, &words, &mut cursor);
+        cx.cta.progress += 1;
+    }
+    Flow::Next
+}
+
+/// The words that a lane stores.
+#[inline(always)]
+fn gather(cx: &Cx<'_>, inst: &Inst, shape: Shape, lane: usize) -> [u32; WORDS] {
+    let rows = &cx.warp.rows;
+    let mut words = [0; WORDS];
+    for i in 0..shape.count as usize {
+        let slot = inst.ops[i + 1] as usize;
+        match shape.element {
+            4 if inst.kinds[i + 1].rows == 1 => words[i] = rows[slot].0[lane],
+            8 => {
+                let value = get64(rows, slot, lane);
+                words[2 * i] = value as u32;
+                words[2 * i + 1] = (value >> 32) as u32;
+            }
+            16 => {
+                let wide: &[u32] = bytemuck::cast_slice(&rows[slot..slot + 4]);
+                words[4 * i..4 * i + 4].copy_from_slice(&wide[4 * lane..4 * lane + 4]);
+            }
+            element => {
+                let value = if inst.kinds[i + 1].rows == 1 {
+                    rows[slot].0[lane]
+                } else {
+                    get64(rows, slot, lane) as u32
+                };
+                let per_word = 4 / element as usize;
+                let mask = if element == 4 {
+                    !0
+                } else {
+                    (1 << (8 * element)) - 1
+                };
+                words[i / per_word] |= (value & mask) << (8 * element * (i % per_word) as u32);
+            }
+        }
+    }
+    words
+}
+
+/// A read-modify-write of one value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Update {
+    Add,
+    Min,
+    Max,
+    Inc,
+    Dec,
+    And,
+    Or,
+    Xor,
+    Exch,
+    Cas,
+}
+
+const UPDATES: [(&str, Update); 10] = [
+    ("add", Update::Add),
+    ("min", Update::Min),
+    ("max", Update::Max),
+    ("inc", Update::Inc),
+    ("dec", Update::Dec),
+    ("and", Update::And),
+    ("or", Update::Or),
+    ("xor", Update::Xor),
+    ("exch", Update::Exch),
+    ("cas", Update::Cas),
+];
+
+/// Types that an atomic computes with.
+const ATOMIC_TYPES: [Ty; 11] = [
+    Ty::U32,
+    Ty::S32,
+    Ty::B32,
+    Ty::F32,
+    Ty::U64,
+    Ty::S64,
+    Ty::B64,
+    Ty::F64,
+    Ty::F16x2,
+    Ty::Bf16x2,
+    Ty::B128,
+];
+
+fn atom(f: &mut Form<'_, '_>) -> Result<Run> {
+    atomic(f, true)
+}
+
+fn red(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&["async"]);
+    atomic(f, false)
+}
+
+fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Run> {
+    let space = space(f);
+    hints(f);
+    let Some(update) = f.choice(&UPDATES) else {
+        return f.unsupported("an operation such as .add is required");
+    };
+    let ty = f.ty()?;
+    let Some(type_code) = ATOMIC_TYPES
+        .iter()
+        .position(|&t| t == ty)
+        .filter(|_| ty != Ty::B128)
+    else {
+        return f.unsupported(format!("type {ty:?} is not supported"));
+    };
+    if f.flag("v2") || f.flag("v4") {
+        return f.unsupported("vector atomics are not supported");
+    }
+    if matches!(ty, Ty::F32 | Ty::F64 | Ty::F16x2 | Ty::Bf16x2)
+        && !matches!(update, Update::Add | Update::Exch)
+    {
+        return f.unsupported("floating types can be added");
+    }
+    match (returns, f.inst.operands.first()) {
+        (true, Some(first)) => {
+            f.operand()?;
+            f.dst_from(first, ty)?;
+        }
+        _ => f.dst_from(&Operand::Sink, ty)?,
+    }
+    let base = f.address()?;
+    let space = resolve(f, space, base)?;
+    if matches!(space, Space::Global | Space::Generic) {
+        f.decoder.global_atomics = true;
+    }
+    f.src(ty)?;
+    if update == Update::Cas {
+        f.src(ty)?;
+    }
+    policy(f)?;
+    f.aux = update as u32 | (type_code as u32) << 8 | space.code() << 16;
+    f.taint = Taint::Own;
+    Ok(atomic_lanes)
+}
+
+fn atomic_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    let update = UPDATES[(inst.aux & 0xff) as usize].1;
+    let ty = ATOMIC_TYPES[(inst.aux >> 8 & 0xff) as usize];
+    let space = Space::of(inst.aux >> 16 & 7);
+    let addresses = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm);
+    let (mut cursor, mut last) = (Cursor::default(), 0);
+    let wide = ty.bytes() == 8;
+    let mask = cx.mask;
+    for lane in (0..32).filter(|l| mask >> l & 1 != 0) {
+        let Some(target) = cx.target(
+            space,
+            addresses[lane as usize],
+            ty.bytes(),
+            Intent::Atomic,
+            lane,
+            &mut last,
+        ) else {
+            continue;
+        };
+        if let Target::Shared(offset) = target {
+            cx.shared_touched(lane, offset, ty.bytes(), AccessKind::Atomic);
+        }
+        let value = |cx: &Cx<'_>, operand: usize| {
+            let slot = inst.ops[operand] as usize;
+            if wide {
+                get64(&cx.warp.rows, slot, lane as usize)
+            } else {
+                cx.warp.rows[slot].0[lane as usize].into()
+            }
+        };
+        let words = cx.read(target, ty.bytes(), lane, &mut cursor);
+        let old = u64::from(words[0]) | u64::from(words[1]) << 32;
+        let old = if wide { old } else { old & 0xffff_ffff };
+        let swap = if update == Update::Cas {
+            value(cx, 3)
+        } else {
+            0
+        };
+        let new = updated(update, ty, old, value(cx, 2), swap);
+        let mut words = [0; WORDS];
+        (words[0], words[1]) = (new as u32, (new >> 32) as u32);
+        cx.write(target, ty.bytes(), lane, &words, &mut cursor);
+        let slot = inst.ops[0] as usize;
+        if wide {
+            set64(&mut cx.warp.rows, slot, lane as usize, old);
+        } else {
+            cx.warp.rows[slot].0[lane as usize] = old as u32;
+        }
+    }
+    cx.cta.progress += 1;
+    Flow::Next
+}
+
+fn updated(update: Update, ty: Ty, old: u64, value: u64, swap: u64) -> u64 {
+    let (a, b) = (old as u32, value as u32);
+    let narrow = |x: u32| u64::from(x);
+    match (update, ty) {
+        (Update::Exch, _) => value,
+        (Update::Cas, _) => {
+            if old == value {
+                swap
+            } else {
+                old
+            }
+        }
+        (Update::And, _) => old & value,
+        (Update::Or, _) => old | value,
+        (Update::Xor, _) => old ^ value,
+        (Update::Inc, _) => narrow(if a >= b { 0 } else { a + 1 }),
+        (Update::Dec, _) => narrow(if a == 0 || a > b { b } else { a - 1 }),
+        (Update::Add, Ty::F32) => narrow((f32::from_bits(a) + f32::from_bits(b)).to_bits()),
+        (Update::Add, Ty::F64) => (f64::from_bits(old) + f64::from_bits(value)).to_bits(),
+        (Update::Add, Ty::F16x2) => narrow(packed_sum(a, b, super::number::F16)),
+        (Update::Add, Ty::Bf16x2) => narrow(packed_sum(a, b, super::number::BF16)),
+        (Update::Add, Ty::U64 | Ty::S64 | Ty::B64) => old.wrapping_add(value),
+        (Update::Add, _) => narrow(a.wrapping_add(b)),
+        (Update::Min, Ty::S32) => narrow((a as i32).min(b as i32) as u32),
+        (Update::Max, Ty::S32) => narrow((a as i32).max(b as i32) as u32),
+        (Update::Min, Ty::S64) => (old as i64).min(value as i64) as u64,
+        (Update::Max, Ty::S64) => (old as i64).max(value as i64) as u64,
+        (Update::Min, _) => old.min(value),
+        (Update::Max, _) => old.max(value),
+    }
+}
+
+fn packed_sum(a: u32, b: u32, format: super::number::Format) -> u32 {
+    let sum = |a: u32, b: u32| {
+        format.round(
+            super::number::odd_sum(format.value(a & 0xffff), format.value(b & 0xffff)),
+            super::number::Round::Nearest,
+            false,
+        )
+    };
+    sum(a, b) | sum(a >> 16, b >> 16) << 16
+}
+
+fn prefetch(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&[
+        "global",
+        "local",
+        "L1",
+        "L2",
+        "tensormap",
+        "const",
+        "param",
+        "evict_last",
+        "evict_normal",
+    ]);
+    f.ignore_prefix("L2::");
+    while f.remaining() > 0 {
+        f.operand()?;
+    }
+    f.taint = Taint::Own;
+    fn nothing(_: &mut Cx<'_>, _: &Inst) -> Flow {
+        Flow::Next
+    }
+    Ok(nothing)
+}
+
+fn createpolicy(f: &mut Form<'_, '_>) -> Result<Run> {
+    f.ignore(&["fractional", "range", "cvt", "global", "L2", "b64"]);
+    f.ignore_prefix("L2::");
+    f.dst(Ty::B64)?;
+    while f.remaining() > 0 {
+        f.operand()?;
+    }
+    fn zero(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        crate::exec::lanes::Lane::write(&mut cx.warp.rows, inst.ops[0], &[0u64; 32], cx.mask);
+        Flow::Next
+    }
+    Ok(zero)
+}

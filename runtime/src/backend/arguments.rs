@@ -1,0 +1,265 @@
+//! Checks a case against a kernel's parameters and lays out what the kernel is passed.
+
+use lathe_codegen::contract::{Arg, Case, ScalarValue};
+use lathe_codegen::dtype::Dtype;
+use lathe_codegen::ir::{Kernel, Param, ParamKind};
+use lathe_codegen::target::Target;
+
+/// A launch that does not fit its kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ArgumentError {
+    #[error("kernel `{kernel}` takes {expected} arguments ({names}), and the launch gives {given}")]
+    Count { kernel: String, expected: usize, names: String, given: usize },
+    #[error("argument `{name}` is {expected}, and the launch gives {given}")]
+    Kind { name: String, expected: String, given: String },
+    #[error("argument `{name}` points to {expected}, and buffer `{buffer}` holds {given}")]
+    Dtype { name: String, expected: Dtype, buffer: String, given: Dtype },
+    #[error("argument `{name}` refers to buffer {index}, and the launch has {count}")]
+    MissingBuffer { name: String, index: usize, count: usize },
+    #[error("argument `{name}` takes {expected} run-time strides, and the launch gives {given}")]
+    Strides { name: String, expected: usize, given: usize },
+    #[error("argument `{name}` starts {offset} bytes into buffer `{buffer}`, which has {len}")]
+    Offset { name: String, offset: u64, buffer: String, len: u64 },
+    #[error(
+        "argument `{name}` starts {offset} bytes into its buffer, which is no multiple of the {size} bytes of {dtype}"
+    )]
+    Alignment { name: String, offset: u64, size: usize, dtype: Dtype },
+    #[error("buffer `{buffer}`: segment {segment} at {offset} with {len} bytes {problem}")]
+    Segment { buffer: String, segment: usize, offset: u64, len: usize, problem: &'static str },
+    #[error("grid.{axis} is {given}, and the most is {limit}")]
+    Grid { axis: char, given: u32, limit: u32 },
+    #[error("kernel `{kernel}` has {threads} threads a CTA, and the most is 1024")]
+    Threads { kernel: String, threads: u32 },
+    #[error("kernel `{kernel}` needs {bytes} bytes of shared memory a CTA, and {target} has {limit}")]
+    SharedMemory { kernel: String, bytes: u32, target: Target, limit: u32 },
+}
+
+/// The most CTAs along x, y and z.
+const GRID_LIMITS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+/// Checks everything about a launch that needs no memory to be known.
+pub(super) fn check(kernel: &Kernel, shared_bytes: u32, target: Target, case: &Case) -> Result<(), ArgumentError> {
+    for (axis, (given, limit)) in ['x', 'y', 'z'].into_iter().zip(case.grid.into_iter().zip(GRID_LIMITS)) {
+        if given > limit {
+            return Err(ArgumentError::Grid { axis, given, limit });
+        }
+    }
+    let threads = kernel.threads();
+    if threads > 1024 {
+        return Err(ArgumentError::Threads { kernel: kernel.name.clone(), threads });
+    }
+    let limit = target.max_shared_per_cta();
+    if shared_bytes > limit {
+        return Err(ArgumentError::SharedMemory { kernel: kernel.name.clone(), bytes: shared_bytes, target, limit });
+    }
+    if kernel.params.len() != case.args.len() {
+        let names: Vec<_> = kernel.params.iter().map(|param| param.name.as_str()).collect();
+        return Err(ArgumentError::Count {
+            kernel: kernel.name.clone(),
+            expected: kernel.params.len(),
+            names: names.join(", "),
+            given: case.args.len(),
+        });
+    }
+    check_segments(case)?;
+    kernel.params.iter().zip(&case.args).try_for_each(|(param, arg)| check_argument(param, arg, case))
+}
+
+fn check_segments(case: &Case) -> Result<(), ArgumentError> {
+    for buffer in &case.buffers {
+        let mut end = 0;
+        for (index, segment) in buffer.segments.iter().enumerate() {
+            let fail = |problem| {
+                let (offset, len) = (segment.offset, segment.bytes.len());
+                Err(ArgumentError::Segment { buffer: buffer.name.clone(), segment: index, offset, len, problem })
+            };
+            if segment.offset < end {
+                return fail("overlaps the one before it");
+            }
+            match segment.offset.checked_add(segment.bytes.len() as u64) {
+                Some(past) if past <= buffer.len => end = past,
+                _ => return fail("reaches past the end of the buffer"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_argument(param: &Param, arg: &Arg, case: &Case) -> Result<(), ArgumentError> {
+    let name = param.name.clone();
+    match (param.kind, arg) {
+        (ParamKind::Scalar(dtype), Arg::Scalar(value)) if value.dtype() == dtype => Ok(()),
+        (ParamKind::Scalar(dtype), Arg::Scalar(value)) => {
+            Err(ArgumentError::Kind { name, expected: dtype.to_string(), given: value.dtype().to_string() })
+        }
+        (ParamKind::Scalar(dtype), Arg::Pointer { .. }) => {
+            Err(ArgumentError::Kind { name, expected: dtype.to_string(), given: "a pointer".into() })
+        }
+        (ParamKind::Pointer { dtype, .. }, Arg::Scalar(value)) => Err(ArgumentError::Kind {
+            name,
+            expected: format!("a pointer to {dtype}"),
+            given: format!("a scalar of {}", value.dtype()),
+        }),
+        (ParamKind::Pointer { dtype, strides: expected, .. }, &Arg::Pointer { buffer, offset, ref strides }) => {
+            let Some(memory) = case.buffers.get(buffer) else {
+                return Err(ArgumentError::MissingBuffer { name, index: buffer, count: case.buffers.len() });
+            };
+            // Records hold parts of other types: a key's bytes and its scale share a page of bytes.
+            if memory.dtype != dtype && memory.dtype.size() != 1 {
+                let (buffer, given) = (memory.name.clone(), memory.dtype);
+                return Err(ArgumentError::Dtype { name, expected: dtype, buffer, given });
+            }
+            if strides.len() != expected {
+                return Err(ArgumentError::Strides { name, expected, given: strides.len() });
+            }
+            if offset > memory.len {
+                return Err(ArgumentError::Offset { name, offset, buffer: memory.name.clone(), len: memory.len });
+            }
+            if !offset.is_multiple_of(dtype.size() as u64) {
+                return Err(ArgumentError::Alignment { name, offset, size: dtype.size(), dtype });
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The bytes of each CUDA parameter of a checked case: a pointer, then its strides; or a scalar.
+pub(super) fn marshal(case: &Case, base_addresses: &[u64]) -> Vec<Vec<u8>> {
+    let mut parameters = Vec::new();
+    for arg in &case.args {
+        match arg {
+            Arg::Pointer { buffer, offset, strides } => {
+                parameters.push((base_addresses[*buffer] + offset).to_le_bytes().to_vec());
+                parameters.extend(strides.iter().map(|stride| stride.to_le_bytes().to_vec()));
+            }
+            Arg::Scalar(value) => parameters.push(match value {
+                ScalarValue::I32(v) => v.to_le_bytes().to_vec(),
+                ScalarValue::U32(v) => v.to_le_bytes().to_vec(),
+                ScalarValue::I64(v) => v.to_le_bytes().to_vec(),
+                ScalarValue::F32(v) => v.to_le_bytes().to_vec(),
+            }),
+        }
+    }
+    parameters
+}
+
+#[cfg(test)]
+mod tests {
+    use lathe_codegen::contract::{Buffer, Segment};
+    use lathe_codegen::ir::{Access, Block, Phase};
+    use lathe_codegen::loc::Loc;
+
+    use super::*;
+
+    fn kernel() -> Kernel {
+        let loc = Loc { file: "k.rs", line: 1, column: 1 };
+        let pointer =
+            ParamKind::Pointer { dtype: Dtype::F32, strides: 1, access: Access::Read, phase: Phase::AfterWait };
+        Kernel {
+            name: "scale".into(),
+            doc: String::new(),
+            warps: 4,
+            ctas_per_sm: 1,
+            params: vec![
+                Param { name: "rows".into(), kind: pointer, loc },
+                Param { name: "factor".into(), kind: ParamKind::Scalar(Dtype::F32), loc },
+            ],
+            tiles: Vec::new(),
+            values: Vec::new(),
+            body: Block::default(),
+            loc,
+        }
+    }
+
+    fn case() -> Case {
+        Case {
+            name: "one".into(),
+            grid: [2, 1, 1],
+            buffers: vec![Buffer::from_bytes("memory", Dtype::F32, vec![0; 64])],
+            args: vec![Arg::Pointer { buffer: 0, offset: 16, strides: vec![-3] }, Arg::Scalar(ScalarValue::F32(0.5))],
+            verify: Box::new(|_| Default::default()),
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut Case)) -> String {
+        let mut case = case();
+        change(&mut case);
+        check(&kernel(), 0, Target::Sm120a, &case).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn pointers_are_followed_by_their_strides() {
+        check(&kernel(), 0, Target::Sm120a, &case()).unwrap();
+        let expected =
+            [0x1010u64.to_le_bytes().to_vec(), (-3i64).to_le_bytes().to_vec(), 0.5f32.to_le_bytes().to_vec()];
+        assert_eq!(marshal(&case(), &[0x1000]), expected);
+    }
+
+    #[test]
+    fn every_misfit_names_the_argument_the_value_and_what_is_accepted() {
+        let pointer = |buffer, offset, strides| Arg::Pointer { buffer, offset, strides };
+        for (text, expected) in [
+            (
+                refused(|c| c.args.truncate(1)),
+                "kernel `scale` takes 2 arguments (rows, factor), and the launch gives 1",
+            ),
+            (
+                refused(|c| c.args[1] = Arg::Scalar(ScalarValue::I32(1))),
+                "argument `factor` is f32, and the launch gives i32",
+            ),
+            (
+                refused(|c| c.args[1] = pointer(0, 0, vec![])),
+                "argument `factor` is f32, and the launch gives a pointer",
+            ),
+            (
+                refused(|c| c.args[0] = Arg::Scalar(ScalarValue::F32(1.0))),
+                "argument `rows` is a pointer to f32, and the launch gives a scalar of f32",
+            ),
+            (
+                refused(|c| c.args[0] = pointer(7, 0, vec![1])),
+                "argument `rows` refers to buffer 7, and the launch has 1",
+            ),
+            (
+                refused(|c| c.buffers[0].dtype = Dtype::Bf16),
+                "argument `rows` points to f32, and buffer `memory` holds bf16",
+            ),
+            (
+                refused(|c| c.args[0] = pointer(0, 0, vec![])),
+                "argument `rows` takes 1 run-time strides, and the launch gives 0",
+            ),
+            (
+                refused(|c| c.args[0] = pointer(0, 65, vec![1])),
+                "argument `rows` starts 65 bytes into buffer `memory`, which has 64",
+            ),
+            (
+                refused(|c| c.args[0] = pointer(0, 6, vec![1])),
+                "argument `rows` starts 6 bytes into its buffer, which is no multiple of the 4 bytes of f32",
+            ),
+            (refused(|c| c.grid[1] = 70_000), "grid.y is 70000, and the most is 65535"),
+            (
+                refused(|c| c.buffers[0].segments.push(Segment { offset: 8, bytes: vec![0; 4], defined: true })),
+                "buffer `memory`: segment 1 at 8 with 4 bytes overlaps the one before it",
+            ),
+            (
+                refused(|c| c.buffers[0].len = 60),
+                "buffer `memory`: segment 0 at 0 with 64 bytes reaches past the end of the buffer",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn limits_of_the_target_are_limits_of_the_launch() {
+        let error = check(&kernel(), 101_377, Target::Sm120a, &case()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "kernel `scale` needs 101377 bytes of shared memory a CTA, and sm_120a has 101376"
+        );
+        check(&kernel(), 101_377, Target::Sm90a, &case()).unwrap();
+        let many = Kernel { warps: 33, ..kernel() };
+        let error = check(&many, 0, Target::Sm120a, &case()).unwrap_err();
+        assert_eq!(error.to_string(), "kernel `scale` has 1056 threads a CTA, and the most is 1024");
+    }
+}

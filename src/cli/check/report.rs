@@ -1,0 +1,164 @@
+//! The result of a check: messages, a table, a summary; or one JSON object.
+
+use std::time::Duration;
+
+use anstream::{eprintln, println};
+use comfy_table::{Cell, Color};
+use serde::Serialize;
+
+use super::row::{Failure, Row};
+use crate::cli::diagnostic::Diagnostic;
+use crate::cli::sources::Sources;
+use crate::cli::table;
+use lathe_runtime::backend::Finding;
+
+/// How many failed cases of a row are shown.
+const SHOWN: usize = 3;
+
+/// Every message once, however many targets, variants and cases it was met in.
+pub fn diagnostics(rows: &[Row], sources: &Sources) {
+    let mut findings: Vec<(&Finding, Vec<String>)> = Vec::new();
+    let mut errors: Vec<(&Diagnostic, Vec<String>)> = Vec::new();
+    let mut failures: Vec<(&Row, &[Failure], Vec<String>)> = Vec::new();
+    for row in rows {
+        for finding in &row.outcome.findings {
+            match findings.iter_mut().find(|(known, _)| known.same_cause(finding)) {
+                Some((_, met)) => met.push(place(row)),
+                None => findings.push((finding, vec![place(row)])),
+            }
+        }
+        for error in &row.errors {
+            match errors.iter_mut().find(|(known, _)| *known == error) {
+                Some((_, met)) => met.push(place(row)),
+                None => errors.push((error, vec![place(row)])),
+            }
+        }
+        let wrong = &row.outcome.failures[..];
+        match failures.iter_mut().find(|(known, same, _)| known.kernel == row.kernel && *same == wrong) {
+            _ if wrong.is_empty() => {}
+            Some((_, _, met)) => met.push(place(row)),
+            None => failures.push((row, wrong, vec![place(row)])),
+        }
+    }
+
+    for (error, met) in errors {
+        show(error.clone(), &met, sources);
+    }
+    for (finding, met) in findings {
+        show(Diagnostic::of_finding(finding), &met, sources);
+    }
+    for (row, wrong, met) in failures {
+        wrong_results(row, wrong, &met);
+    }
+}
+
+/// Where a message was met, in the row's terms.
+fn place(row: &Row) -> String {
+    format!("{} {}", row.label, row.target).trim_start().to_owned()
+}
+
+fn show(mut message: Diagnostic, met: &[String], sources: &Sources) {
+    message.notes.push(format!("for {}", met.join(", ")));
+    eprintln!("{}\n", message.render(sources));
+}
+
+fn wrong_results(row: &Row, failures: &[Failure], met: &[String]) {
+    let (kernel, met) = (&row.kernel, met.join(", "));
+    for failure in failures.iter().take(SHOWN) {
+        eprintln!("\x1b[1;91merror\x1b[0m\x1b[1m: `{kernel}` fails case `{}`, for {met}\x1b[0m", failure.case);
+        for what in &failure.what {
+            eprintln!("  {what}");
+        }
+        eprintln!();
+    }
+    let more = failures.len().saturating_sub(SHOWN);
+    if more > 0 {
+        eprintln!("  and {more} more cases of `{kernel}`, for {met}; `--json` has them all\n");
+    }
+}
+
+/// One line for each row.
+pub fn table(rows: &[Row]) {
+    let columns =
+        ["kernel", "target", "compile", "registers", "spills", "shared", "cases", "worst row", "findings", ""];
+    let mut table = table::table(&columns);
+    for row in rows {
+        let (mark, colour) = if row.passed() { ("ok", Color::Green) } else { ("FAILED", Color::Red) };
+        let mut cells = vec![format!("{} {}", row.kernel, row.label).trim_end().to_owned(), row.target.to_string()];
+        match &row.built {
+            Some(built) => cells.extend([
+                format!("{:.0} ms{}", built.compile_ms, if built.cached { ", cached" } else { "" }),
+                built.resources.registers.to_string(),
+                format!("{} B", built.resources.spills()),
+                format!("{} B", built.shared_bytes),
+            ]),
+            None => cells.extend(["-"; 4].map(str::to_owned)),
+        }
+        cells.push(format!("{}/{}", row.outcome.passed, row.outcome.cases));
+        cells.push(format!("{:.1e}", row.outcome.worst_row_diff));
+        cells.push(row.outcome.findings.len().to_string());
+        let cells = cells.into_iter().map(Cell::new).chain([Cell::new(mark).fg(colour)]);
+        table.add_row(cells);
+    }
+    println!("{table}");
+}
+
+pub fn summary(rows: &[Row], elapsed: Duration, nvrtc: (u32, u32)) {
+    let cases: usize = rows.iter().map(|row| row.outcome.cases).sum();
+    let passed: usize = rows.iter().map(|row| row.outcome.passed).sum();
+    let failed = rows.iter().filter(|row| !row.passed()).count();
+    let backend = rows.first().map_or("", |row| row.backend);
+    let (word, colour) = if failed == 0 { ("passed", "\x1b[1;32m") } else { ("FAILED", "\x1b[1;31m") };
+    println!(
+        "\n{colour}{word}\x1b[0m: {passed} of {cases} cases, {} of {} rows, in {:.1} s ({backend}, NVRTC {}.{})",
+        rows.len() - failed,
+        rows.len(),
+        elapsed.as_secs_f64(),
+        nvrtc.0,
+        nvrtc.1
+    );
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    kernels: Vec<JsonRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonRow<'a> {
+    kernel: &'a str,
+    variant: &'a str,
+    target: &'static str,
+    backend: &'static str,
+    compile_ms: Option<f64>,
+    regs: Option<u32>,
+    spill_bytes: Option<u32>,
+    smem_bytes: Option<u32>,
+    cases: usize,
+    passed: usize,
+    worst_row_diff: f64,
+    findings: &'a [Finding],
+    failures: &'a [Failure],
+    errors: Vec<&'a str>,
+}
+
+pub fn json(rows: &[Row]) {
+    let kernels = rows.iter().map(|row| JsonRow {
+        kernel: &row.kernel,
+        variant: &row.label,
+        target: row.target.name(),
+        backend: row.backend,
+        compile_ms: row.built.as_ref().map(|built| built.compile_ms),
+        regs: row.built.as_ref().map(|built| built.resources.registers),
+        spill_bytes: row.built.as_ref().map(|built| built.resources.spills()),
+        smem_bytes: row.built.as_ref().map(|built| built.shared_bytes),
+        cases: row.outcome.cases,
+        passed: row.outcome.passed,
+        worst_row_diff: row.outcome.worst_row_diff,
+        findings: &row.outcome.findings,
+        failures: &row.outcome.failures,
+        errors: row.errors.iter().map(|error| error.title.as_str()).collect(),
+    });
+    let json = Json { kernels: kernels.collect() };
+    println!("{}", serde_json::to_string_pretty(&json).expect("plain data serialises"));
+}

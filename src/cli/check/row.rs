@@ -1,0 +1,283 @@
+//! One row of the result for each kernel, variant and target: compiling, running, judging.
+
+use std::collections::HashMap;
+
+use lathe_codegen::contract::Case;
+use lathe_codegen::entry::{Cases, Entry, Variant};
+use lathe_codegen::ir::{ParamKind, Phase};
+use lathe_codegen::target::Target;
+use lathe_runtime::backend::{Backend, Finding, FindingKind, Loaded, RunError, Schedule, merge_findings};
+use lathe_runtime::nvrtc::{CompileError, Compiler};
+use lathe_runtime::program::{Program, ProgramError, rust_line};
+use lathe_runtime::ptxas::Resources;
+use lathe_runtime::sass::Sass;
+use lathe_runtime::toolchain::Toolchain;
+use rayon::prelude::*;
+
+use crate::cli::diagnostic::Diagnostic;
+use crate::cli::terminal;
+
+/// What became of one kernel, variant and target.
+pub struct Row {
+    pub kernel: String,
+    pub label: String,
+    pub target: Target,
+    pub backend: &'static str,
+    /// What the compiler said; nothing if there is no machine code.
+    pub built: Option<Built>,
+    /// Why there is none.
+    pub errors: Vec<Diagnostic>,
+    pub outcome: Outcome,
+}
+
+/// A row's machine code, in figures.
+pub struct Built {
+    pub compile_ms: f64,
+    pub cached: bool,
+    pub resources: Resources,
+    pub shared_bytes: u32,
+}
+
+/// What running a row's cases showed.
+#[derive(Clone, Default)]
+pub struct Outcome {
+    pub cases: usize,
+    pub passed: usize,
+    pub worst_row_diff: f64,
+    pub findings: Vec<Finding>,
+    pub failures: Vec<Failure>,
+    pub lane_instructions: u64,
+}
+
+/// A case with a wrong result, or without one.
+#[derive(Clone, PartialEq, serde::Serialize)]
+pub struct Failure {
+    pub case: String,
+    pub what: Vec<String>,
+}
+
+impl Row {
+    pub fn passed(&self) -> bool {
+        self.errors.is_empty() && self.outcome.findings.is_empty() && self.outcome.passed == self.outcome.cases
+    }
+}
+
+pub struct Checker<'a> {
+    pub backend: &'a dyn Backend,
+    pub compiler: &'a Compiler<'a>,
+    pub toolchain: &'a Toolchain,
+    /// Whether there is a disassembler, so that the machine code can be looked at.
+    pub disassembles: bool,
+    pub targets: &'a [Target],
+    pub filter: &'a str,
+    pub seeds: u64,
+}
+
+/// A row before its cases have run.
+struct Prepared {
+    row: Row,
+    program: Option<Program>,
+    cases: Cases,
+    /// What the machine code shows without running.
+    findings: Vec<Finding>,
+}
+
+/// How many programs may be compiled ahead of the one that runs.
+const AHEAD: usize = 4;
+
+impl Checker<'_> {
+    /// Checks every variant of `entries` for every target, compiling the next ones while one runs.
+    ///
+    /// A kernel's fault is a row that failed; an error here means that nothing could be checked.
+    pub fn check(&self, entries: &[&Entry]) -> Result<Vec<Row>, CompileError> {
+        let variants: Vec<(&Entry, Target, Variant)> = entries
+            .iter()
+            .flat_map(|entry| self.targets.iter().map(move |target| (*entry, *target)))
+            .flat_map(|(entry, target)| (entry.variants)(target).into_iter().map(move |v| (entry, target, v)))
+            .collect();
+        let bar = terminal::bar(variants.len());
+        let mut rows = Vec::new();
+        // Targets whose machine code comes from the same PTX need one run on a backend that runs the PTX.
+        let mut known = HashMap::new();
+        std::thread::scope(|scope| {
+            let (ready, next) = std::sync::mpsc::sync_channel(AHEAD);
+            scope.spawn(move || {
+                for (entry, target, variant) in variants {
+                    // The receiver goes away early only after an error.
+                    if ready.send(self.prepare(entry, target, variant)).is_err() {
+                        break;
+                    }
+                }
+            });
+            for prepared in next {
+                let prepared = prepared?;
+                bar.set_message(format!("{} {} {}", prepared.row.kernel, prepared.row.label, prepared.row.target));
+                rows.push(self.finish(prepared, &mut known));
+                bar.inc(1);
+            }
+            Ok::<_, CompileError>(())
+        })?;
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    fn prepare(&self, entry: &Entry, target: Target, variant: Variant) -> Result<Prepared, CompileError> {
+        let row = Row {
+            kernel: entry.name.to_owned(),
+            label: variant.label,
+            target,
+            backend: self.backend.name(),
+            built: None,
+            errors: Vec::new(),
+            outcome: Outcome::default(),
+        };
+        let mut prepared = Prepared { row, program: None, cases: variant.cases, findings: Vec::new() };
+        let kernel = match variant.kernel {
+            Ok(kernel) => kernel,
+            Err(errors) => {
+                prepared.row.errors = Diagnostic::of_trace(&errors);
+                return Ok(prepared);
+            }
+        };
+        match Program::compile(self.compiler, &kernel, target) {
+            Ok(program) => {
+                prepared.row.built = Some(Built {
+                    compile_ms: program.compiled.milliseconds,
+                    cached: program.compiled.cached,
+                    resources: program.compiled.resources,
+                    shared_bytes: program.shared_bytes(),
+                });
+                match self.loads_before_wait(&program) {
+                    Ok(findings) => prepared.findings = findings,
+                    Err(error) => {
+                        prepared.row.errors.push(Diagnostic { title: error.to_string(), ..Default::default() })
+                    }
+                }
+                prepared.program = Some(program);
+            }
+            Err(ProgramError::Compile { error: error @ CompileError::Provision(_), .. }) => return Err(error),
+            Err(error) => prepared.row.errors = Diagnostic::of_program(&error),
+        }
+        Ok(prepared)
+    }
+
+    fn finish(&self, prepared: Prepared, known: &mut HashMap<(String, String), Outcome>) -> Row {
+        let Prepared { mut row, program: Some(program), cases, findings } = prepared else { return prepared.row };
+        let key = (row.label.clone(), what_runs(&program, self.backend));
+        let outcome = known.entry(key).or_insert_with(|| self.run(&program, cases(self.backend.scale())));
+        row.outcome = outcome.clone();
+        merge_findings(&mut row.outcome.findings, findings);
+        row
+    }
+
+    fn run(&self, program: &Program, mut cases: Vec<Case>) -> Outcome {
+        cases.retain(|case| case.name.contains(self.filter));
+        let loaded = match self.backend.load(program) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let failures = vec![Failure { case: "loading".into(), what: vec![error.to_string()] }];
+                return Outcome { cases: cases.len(), failures, ..Outcome::default() };
+            }
+        };
+        let schedules = self.schedules();
+        let outcomes = cases.into_par_iter().map(|case| run_case(&*loaded, &case, &schedules));
+        outcomes.reduce(Outcome::default, Outcome::and)
+    }
+
+    fn schedules(&self) -> Vec<Schedule> {
+        let copies: &[bool] = if self.backend.name() == "emulator" { &[false, true] } else { &[false] };
+        (0..self.seeds)
+            .flat_map(|seed| copies.iter().map(move |late_copies| Schedule { seed, late_copies: *late_copies }))
+            .collect()
+    }
+
+    /// Global loads that the assembler moved, or the author put, above the PDL wait; none are looked for if an
+    /// argument is declared as touched before it.
+    fn loads_before_wait(&self, program: &Program) -> Result<Vec<Finding>, lathe_runtime::sass::SassError> {
+        let early = |kind| matches!(kind, ParamKind::Pointer { phase: Phase::BeforeWait, .. });
+        let waits = program.compiled.ptx.contains("griddepcontrol.wait");
+        if !self.disassembles || !waits || program.kernel.params.iter().any(|param| early(param.kind)) {
+            return Ok(Vec::new());
+        }
+        let sass = Sass::disassemble(self.toolchain, &program.compiled.cubin)?;
+        let explain = |load: &lathe_runtime::sass::Instruction| Finding {
+            kind: FindingKind::BeforeWait,
+            kernel: program.kernel.name.clone(),
+            detail: format!(
+                "in the machine code for {}, `{}` at {:#06x} can run before the wait for earlier kernels",
+                program.compiled.target, load.opcode, load.offset
+            ),
+            element: None,
+            access: None,
+            other: None,
+            help: rust_line(&program.cuda, load.line).map(|loc| format!("the load was written at {loc}")),
+            count: 1,
+        };
+        Ok(sass.global_loads_before_pdl_wait().into_iter().map(explain).collect())
+    }
+}
+
+/// What tells whether two programs do the same on a backend: the PTX without its target, where that is what runs.
+fn what_runs(program: &Program, backend: &dyn Backend) -> String {
+    let mut text = format!("{}\n", program.cuda.entry);
+    match backend.name() {
+        "emulator" => text.extend(program.compiled.ptx.lines().filter(|line| !line.starts_with(".target"))),
+        _ => text += program.compiled.target.name(),
+    }
+    text
+}
+
+fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome {
+    let mut outcome = Outcome { cases: 1, ..Outcome::default() };
+    let mut what = Vec::new();
+    for schedule in schedules {
+        let run = match loaded.run(case, *schedule) {
+            Ok(run) => run,
+            Err(error) => {
+                what.push(format!("{}{}", error, under(*schedule)));
+                // The next run would end the same way; on a device, the context may be lost.
+                if matches!(error, RunError::Argument(_) | RunError::Device(_)) {
+                    break;
+                }
+                continue;
+            }
+        };
+        let verdict = (case.verify)(&run.buffers);
+        outcome.worst_row_diff = worst(outcome.worst_row_diff, verdict.worst_row_diff);
+        outcome.lane_instructions += run.lane_instructions;
+        if what.is_empty() {
+            what.extend(verdict.failures.into_iter().map(|failure| format!("{failure}{}", under(*schedule))));
+        }
+        merge_findings(&mut outcome.findings, run.findings);
+    }
+    outcome.passed = usize::from(what.is_empty() && outcome.findings.is_empty());
+    if !what.is_empty() {
+        outcome.failures.push(Failure { case: case.name.clone(), what });
+    }
+    outcome
+}
+
+fn under(schedule: Schedule) -> String {
+    match schedule {
+        Schedule { seed: 0, late_copies: false } => String::new(),
+        Schedule { seed, late_copies: false } => format!(" (seed {seed})"),
+        Schedule { seed, late_copies: true } => format!(" (seed {seed}, copies as late as allowed)"),
+    }
+}
+
+/// The larger, a NaN being larger than everything: a judge that could not compare must not look like one that did.
+fn worst(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
+impl Outcome {
+    fn and(mut self, other: Outcome) -> Outcome {
+        self.cases += other.cases;
+        self.passed += other.passed;
+        self.worst_row_diff = worst(self.worst_row_diff, other.worst_row_diff);
+        self.lane_instructions += other.lane_instructions;
+        self.failures.extend(other.failures);
+        merge_findings(&mut self.findings, other.findings);
+        self
+    }
+}

@@ -1,0 +1,309 @@
+//! Messages in rustc's form: what is wrong, the author's lines, and what would repair it.
+
+use std::ops::Range;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use lathe_codegen::loc::Loc;
+use lathe_codegen::trace::TraceErrors;
+use lathe_runtime::backend::{Access, Finding};
+use lathe_runtime::program::ProgramError;
+
+use super::sources::Sources;
+
+/// One message.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Diagnostic {
+    /// A short name of the class of fault, shown in brackets.
+    pub code: Option<String>,
+    /// What is wrong.
+    pub title: String,
+    /// Where, the main place first.
+    pub places: Vec<Place>,
+    /// A line of the generated CUDA, by number, with the whole text.
+    pub cuda: Option<(u32, String)>,
+    /// Facts that help to find the cause.
+    pub notes: Vec<String>,
+    /// What would repair it.
+    pub help: Option<String>,
+}
+
+/// A place in the author's source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub loc: Loc,
+    pub label: String,
+}
+
+impl Diagnostic {
+    /// The message for a finding of a backend.
+    pub fn of_finding(finding: &Finding) -> Self {
+        let place = |access: &Access| Some(Place { loc: access.rust?, label: describe(access) });
+        let mut places: Vec<Place> = finding.access.iter().filter_map(place).collect();
+        places.extend(finding.other.iter().filter_map(place));
+        let element = finding.element.as_ref().map(|element| format!(" on {element}")).unwrap_or_default();
+        let mut notes = vec![finding.detail.clone()];
+        for access in finding.access.iter().chain(&finding.other).filter(|access| access.rust.is_none()) {
+            notes.push(format!("{}, line {} of the PTX", describe(access), access.ptx_line));
+        }
+        Diagnostic {
+            code: serde_json::to_value(finding.kind).ok().and_then(|kind| Some(kind.as_str()?.to_owned())),
+            title: format!("{}{element} in `{}`", finding.kind.title(), finding.kernel),
+            places,
+            cuda: None,
+            notes,
+            help: finding.help.clone(),
+        }
+    }
+
+    /// The messages for the mistakes of a kernel that could not be traced.
+    pub fn of_trace(errors: &TraceErrors) -> Vec<Self> {
+        let one = |error: &lathe_codegen::trace::TraceError| {
+            let mut places = vec![Place { loc: error.loc, label: String::new() }];
+            places.extend(error.related.iter().map(|(loc, why)| Place { loc: *loc, label: why.clone() }));
+            let notes = vec![format!("in kernel `{}`", errors.kernel)];
+            Diagnostic { title: error.message.clone(), places, notes, ..Diagnostic::default() }
+        };
+        errors.errors.iter().map(one).collect()
+    }
+
+    /// The messages for a kernel that could not be printed or compiled.
+    pub fn of_program(error: &ProgramError) -> Vec<Self> {
+        let messages = error.messages();
+        let ProgramError::Compile { cuda, .. } = error else {
+            return vec![Diagnostic { title: error.to_string(), ..Diagnostic::default() }];
+        };
+        if messages.is_empty() {
+            return vec![Diagnostic { title: error.to_string(), ..Diagnostic::default() }];
+        }
+        let one = |message: lathe_runtime::program::CompilerMessage| Diagnostic {
+            title: format!("NVRTC: {}", message.text),
+            places: message
+                .rust
+                .map(|loc| Place { loc, label: "this became the CUDA below".into() })
+                .into_iter()
+                .collect(),
+            cuda: Some((message.cuda_line, cuda.source.clone())),
+            notes: vec![format!("in kernel `{}`", cuda.entry)],
+            ..Diagnostic::default()
+        };
+        messages.into_iter().filter(|message| !message.severity.contains("warning")).map(one).collect()
+    }
+
+    /// The message as text, with escape codes for colour.
+    pub fn render(&self, sources: &Sources) -> String {
+        let mut title = Level::ERROR.primary_title(&self.title);
+        if let Some(code) = &self.code {
+            title = title.id(code);
+        }
+        let mut group = Group::with_title(title);
+        let mut shown: Vec<&str> = Vec::new();
+        for place in &self.places {
+            let file = place.loc.file;
+            if shown.contains(&file) {
+                continue;
+            }
+            shown.push(file);
+            group = match sources.text(file) {
+                Some(text) => group.element(self.excerpt(file, text)),
+                None => group
+                    .element(Origin::path(file).line(place.loc.line as usize).char_column(place.loc.column as usize)),
+            };
+        }
+        if let Some((line, text)) = &self.cuda {
+            group = group.element(cuda_excerpt(*line, text));
+        }
+        let unseen =
+            self.places.iter().filter(|place| !place.label.is_empty() && sources.text(place.loc.file).is_none());
+        group = group.elements(unseen.map(|place| Level::NOTE.message(format!("{}: {}", place.loc, place.label))));
+        group = group.elements(self.notes.iter().map(|note| Level::NOTE.message(note)));
+        group = group.elements(self.help.iter().map(|help| Level::HELP.message(help)));
+        Renderer::styled().decor_style(DecorStyle::Unicode).render(&[group])
+    }
+
+    /// Every place in `file`, the main one marked as such.
+    fn excerpt(&self, file: &'static str, text: String) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+        let marks: Vec<_> = self
+            .places
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| place.loc.file == file)
+            .filter_map(|(index, place)| {
+                let kind = if index == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+                let mark = kind.span(span(&text, place.loc)?);
+                Some(if place.label.is_empty() { mark } else { mark.label(&place.label) })
+            })
+            .collect();
+        Snippet::source(text).path(file).annotations(marks)
+    }
+}
+
+fn cuda_excerpt(line: u32, text: &str) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+    let start: usize = text.split_inclusive('\n').take(line as usize - 1).map(str::len).sum();
+    let row = text[start..].lines().next().unwrap_or_default();
+    let indent = row.len() - row.trim_start().len();
+    let mark = AnnotationKind::Context.span(start + indent..start + row.len()).label("generated here");
+    Snippet::source(text).path("entry.cu").annotation(mark)
+}
+
+/// `written here by warp 1, lane 3 of CTA (0, 2, 0) (st.shared.f32)`.
+fn describe(access: &Access) -> String {
+    let opcode = access.opcode.as_str();
+    let verb = match opcode.split('.').next().unwrap_or_default() {
+        "ld" | "ldmatrix" | "ldu" => "read here",
+        "st" | "stmatrix" => "written here",
+        "cp" => "copied here",
+        "atom" | "red" => "updated here",
+        _ => "executed here",
+    };
+    let [x, y, z] = access.cta;
+    format!("{verb} by warp {}, lane {} of CTA ({x}, {y}, {z}) ({opcode})", access.warp, access.lane)
+}
+
+/// The bytes of the token at `loc`, with the arguments of a call.
+fn span(text: &str, loc: Loc) -> Option<Range<usize>> {
+    let line = loc.line.checked_sub(1)? as usize;
+    let start_of_line: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+    let row = text.get(start_of_line..)?.lines().next()?;
+    let column = row.char_indices().nth(loc.column.checked_sub(1)? as usize)?.0;
+    let rest = &row[column..];
+    let name = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+    let len = match rest[name..].starts_with('(') {
+        true => name + call_len(&rest[name..]),
+        false => name.max(rest.chars().next()?.len_utf8()),
+    };
+    Some(start_of_line + column..start_of_line + column + len)
+}
+
+/// Length of the parenthesised arguments that `text` starts with; of all of it, if they end on another line.
+fn call_len(text: &str) -> usize {
+    let mut depth = 0;
+    for (index, c) in text.char_indices() {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return index + 1;
+        }
+    }
+    text.trim_end().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use lathe_codegen::entry::Entry;
+    use lathe_runtime::backend::FindingKind;
+
+    use super::*;
+
+    fn marked(text: &str, line: u32, column: u32) -> &str {
+        &text[span(text, Loc { file: "k.rs", line, column }).unwrap()]
+    }
+
+    #[test]
+    fn a_mark_covers_the_call_at_the_column() {
+        let text = "fn k() {\n    tile.at(f(x), 3).load();\n    é + cta::sync();\n}\n";
+        assert_eq!(marked(text, 2, 10), "at(f(x), 3)");
+        assert_eq!(marked(text, 2, 22), "load()");
+        assert_eq!(marked(text, 3, 7), "+");
+        assert_eq!(marked(text, 3, 9), "cta::sync()");
+    }
+
+    /// The message without colours, over a source file of these lines.
+    fn rendered(diagnostic: &Diagnostic, source: &'static str) -> String {
+        let entry = Entry { name: "k", about: "", file: "kernels/k.rs", source, variants: |_| Vec::new() };
+        let entries = [entry];
+        anstream::adapter::strip_str(&diagnostic.render(&Sources::new(&entries))).to_string()
+    }
+
+    fn access(line: u32, column: u32, opcode: &str, warp: u32) -> Access {
+        Access {
+            rust: Some(Loc { file: "kernels/k.rs", line, column }),
+            cuda_line: Some(40),
+            ptx_line: 99,
+            opcode: opcode.into(),
+            cta: [0, 2, 0],
+            warp,
+            lane: 5,
+        }
+    }
+
+    fn race() -> Finding {
+        Finding {
+            kind: FindingKind::SharedRace,
+            kernel: "reverse".into(),
+            detail: "read of 4 bytes, written by another warp without a barrier in between".into(),
+            element: Some("`tile`, [0, 31]".into()),
+            access: Some(access(3, 18, "ld.shared.f32", 1)),
+            other: Some(access(2, 10, "st.shared.f32", 0)),
+            help: Some("put a `cta::sync()` between the two: they are in different warps".into()),
+            count: 3,
+        }
+    }
+
+    #[test]
+    fn a_race_shows_both_accesses_and_the_barrier_that_would_order_them() {
+        let source = "fn reverse() {\n    tile.at(0, lane).store(x);\n    let y = tile.at(0, 31 - lane).load();\n}\n";
+        expect![[r#"
+            error[shared_race]: shared-memory race on `tile`, [0, 31] in `reverse`
+              ╭▸ kernels/k.rs:3:18
+              │
+            2 │     tile.at(0, lane).store(x);
+              │          ─────────── written here by warp 0, lane 5 of CTA (0, 2, 0) (st.shared.f32)
+            3 │     let y = tile.at(0, 31 - lane).load();
+              │                  ━━━━━━━━━━━━━━━━ read here by warp 1, lane 5 of CTA (0, 2, 0) (ld.shared.f32)
+              │
+              ├ note: read of 4 bytes, written by another warp without a barrier in between
+              ╰ help: put a `cta::sync()` between the two: they are in different warps"#]]
+        .assert_eq(&rendered(&Diagnostic::of_finding(&race()), source));
+    }
+
+    #[test]
+    fn without_the_source_a_finding_still_says_where() {
+        let mut finding = race();
+        finding.other = None;
+        finding.access.as_mut().unwrap().rust = Some(Loc { file: "elsewhere/k.rs", line: 3, column: 18 });
+        expect![[r#"
+            error[shared_race]: shared-memory race on `tile`, [0, 31] in `reverse`
+             ╭▸ elsewhere/k.rs:3:18
+             ├ note: elsewhere/k.rs:3:18: read here by warp 1, lane 5 of CTA (0, 2, 0) (ld.shared.f32)
+             ├ note: read of 4 bytes, written by another warp without a barrier in between
+             ╰ help: put a `cta::sync()` between the two: they are in different warps"#]]
+        .assert_eq(&rendered(&Diagnostic::of_finding(&finding), ""));
+    }
+
+    #[test]
+    fn a_compile_error_shows_the_rust_line_and_the_cuda_line() {
+        let diagnostic = Diagnostic {
+            title: "NVRTC: identifier \"x\" is undefined".into(),
+            places: vec![Place {
+                loc: Loc { file: "kernels/k.rs", line: 2, column: 5 },
+                label: "this became the CUDA below".into(),
+            }],
+            cuda: Some((2, "void k() {\n  y = x + 1;\n}\n".into())),
+            ..Diagnostic::default()
+        };
+        expect![[r#"
+            error: NVRTC: identifier "x" is undefined
+              ╭▸ kernels/k.rs:2:5
+              │
+            2 │     add(x, 1);
+              │     ━━━━━━━━━ this became the CUDA below
+              │
+              ⸬  entry.cu:2:3
+              │
+            2 │   y = x + 1;
+              ╰╴  ────────── generated here"#]]
+        .assert_eq(&rendered(&diagnostic, "fn k() {\n    add(x, 1);\n}\n"));
+    }
+
+    #[test]
+    fn a_mark_outside_the_text_is_none() {
+        assert_eq!(span("one line", Loc { file: "k.rs", line: 7, column: 1 }), None);
+        assert_eq!(span("one line", Loc { file: "k.rs", line: 1, column: 70 }), None);
+        assert_eq!(span("one line", Loc { file: "k.rs", line: 0, column: 0 }), None);
+    }
+}

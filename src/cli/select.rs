@@ -1,0 +1,52 @@
+//! Finding the kernel, the variant and the target that the command line names.
+
+use lathe_codegen::entry::{Entry, Variant};
+use lathe_codegen::target::Target;
+
+/// A name on the command line that nothing here has.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    #[error("no kernel `{name}` here; there are {known}")]
+    Kernel { name: String, known: String },
+    #[error("kernel `{kernel}` has no variant `{label}` for {target}; there are {known}")]
+    Variant { kernel: String, label: String, target: Target, known: String },
+    #[error("no kernels here: `lathe::cli::main` was given an empty list")]
+    NoKernels,
+}
+
+/// The entries called `names`, or all of them if there are no names.
+pub fn entries<'a>(entries: &'a [Entry], names: &[String]) -> Result<Vec<&'a Entry>, SelectError> {
+    if entries.is_empty() {
+        return Err(SelectError::NoKernels);
+    }
+    if names.is_empty() {
+        return Ok(entries.iter().collect());
+    }
+    names.iter().map(|name| entry(entries, name)).collect()
+}
+
+/// The entry called `name`.
+pub fn entry<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, SelectError> {
+    entries.iter().find(|entry| entry.name == name).ok_or_else(|| SelectError::Kernel {
+        name: name.to_owned(),
+        known: list(entries.iter().map(|entry| entry.name)),
+    })
+}
+
+/// The variant with this label, or the first one.
+pub fn variant(entry: &Entry, target: Target, label: Option<&str>) -> Result<Variant, SelectError> {
+    let variants = (entry.variants)(target);
+    let known = list(variants.iter().map(|variant| variant.label.as_str()));
+    let missing = || SelectError::Variant {
+        kernel: entry.name.to_owned(),
+        label: label.unwrap_or_default().to_owned(),
+        target,
+        known,
+    };
+    variants.into_iter().find(|variant| label.is_none_or(|label| variant.label == label)).ok_or_else(missing)
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

@@ -1,0 +1,99 @@
+//! The program as a user meets it: what it prints, where, and with which exit status.
+
+use std::process::{Command, Output};
+
+fn lathe(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lathe")).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let output = lathe(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    for expected in ["check", "emit", "doctor", "Examples:", "--offline"] {
+        assert!(stdout(&output).contains(expected), "{}", stdout(&output));
+    }
+    for command in ["check", "emit", "setup"] {
+        let help = stdout(&lathe(&[command, "--help"]));
+        assert!(help.contains("Usage: lathe"), "{help}");
+    }
+}
+
+#[test]
+fn doctor_names_every_tool_whether_it_is_here_or_not() {
+    let output = lathe(&["doctor"]);
+    assert_eq!(output.status.code(), Some(0));
+    for expected in ["nvrtc", "nvdisasm", "driver", "gpu", "sm_120a", "home"] {
+        assert!(stdout(&output).contains(expected), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn output_that_is_no_terminal_has_no_escape_codes() {
+    assert!(!stdout(&lathe(&["doctor"])).contains('\x1b'));
+    assert!(stdout(&lathe(&["doctor", "--color", "always"])).contains('\x1b'));
+}
+
+#[test]
+fn an_unknown_target_is_refused_with_the_known_ones() {
+    let output = lathe(&["check", "--target", "sm_75"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("unknown target `sm_75`: expected one of sm_90a, sm_120a, sm_120f"), "{text}");
+}
+
+#[test]
+fn an_unknown_kernel_is_refused_with_the_known_ones() {
+    for args in [&["emit", "no_such_kernel"][..], &["check", "--kernel", "no_such_kernel"]] {
+        let output = lathe(args);
+        assert_eq!(output.status.code(), Some(2));
+        let text = stderr(&output);
+        assert!(text.contains("no kernel `no_such_kernel` here; there are `bf16_"), "{text}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_gpu_says_so_and_names_what_works() {
+    if lathe::runtime::device::list().is_ok_and(|devices| !devices.is_empty()) {
+        eprintln!("skipped: there is a GPU here");
+        return;
+    }
+    let output = lathe(&["check", "--backend", "cuda"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("--backend emulator"), "{text}");
+}
+
+#[test]
+fn the_kernels_that_ship_are_listed_and_every_view_prints() {
+    let listed = stdout(&lathe(&["list"]));
+    for name in ["bf16_index_k_store", "topk_page_transform"] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    for (view, expected) in [
+        ("rust", "pub fn bf16_index_k_store"),
+        ("ir", "kernel bf16_index_k_store("),
+        ("cuda", "extern \"C\" __global__"),
+        ("ptx", ".entry bf16_index_k_store("),
+        ("sass", "ACQBULK"),
+    ] {
+        let output = lathe(&["emit", "bf16_index_k_store", "--view", view]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stdout(&output).contains(expected), "{view}:\n{}", stdout(&output));
+    }
+}
+
+#[test]
+fn a_filter_that_no_case_matches_is_an_error_not_a_pass() {
+    let output = lathe(&["check", "--kernel", "bf16_index_k_store", "--target", "sm_120a", "--filter", "no such case"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no case's name contains `no such case`"), "{}", stderr(&output));
+}
