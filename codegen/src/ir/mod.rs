@@ -9,12 +9,14 @@ mod edit;
 mod param;
 mod shared;
 mod types;
+mod verify;
 
 pub use attr::{Attr, Attrs};
 pub use edit::Path;
 pub use param::{Access, Param, ParamKind, Phase};
 pub use shared::{SharedTile, Swizzle, TileId};
 pub use types::Type;
+pub use verify::VerifyError;
 
 use crate::loc::Loc;
 use crate::ops::OpDef;

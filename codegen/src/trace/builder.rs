@@ -92,7 +92,23 @@ impl Builder {
         }
         self.kernel.body = self.frames.remove(0).block;
         self.lay_out_shared_memory();
+        if !self.kernel.waits() {
+            self.declare_early_accesses();
+        }
+        if let Err(errors) = self.kernel.verify() {
+            let errors = errors.into_iter().map(|e| TraceError { message: e.message, loc: e.loc, related: e.related });
+            return Err(TraceErrors { kernel: self.kernel.name, errors: errors.collect() });
+        }
         Ok(self.kernel)
+    }
+
+    /// A kernel that never waits touches all of its memory while earlier kernels may run: it says so.
+    fn declare_early_accesses(&mut self) {
+        for param in &mut self.kernel.params {
+            if let ParamKind::Pointer { phase, .. } = &mut param.kind {
+                *phase = Phase::BeforeWait;
+            }
+        }
     }
 
     /// Names the tiles after their `let`s and places them one after the other.
