@@ -1,0 +1,235 @@
+//! Each planted fault is caught by the check that is meant for it, at the line of the Rust source where it shows; the
+//! kernels as they are stay silent under many schedules.
+
+use std::sync::LazyLock;
+
+use lathe::contract::{Case, Scale};
+use lathe::dtype::Dtype;
+use lathe::ir::{Inst, Kernel, Path};
+use lathe::kernels::bf16_logits::bf16_paged_mqa_logits;
+use lathe::kernels::bf16_store::bf16_index_k_store;
+use lathe::kernels::cases::logits::{Data, LogitsSpec};
+use lathe::kernels::cases::logits_list::logits_specs;
+use lathe::kernels::cases::store::{ScatterSpec, scatter_specs};
+use lathe::kernels::contract::KeyFormat;
+use lathe::runtime::backend::{Backend, EmulatorBackend, Finding, FindingKind, Schedule};
+use lathe::runtime::nvrtc::Compiler;
+use lathe::runtime::program::Program;
+use lathe::runtime::toolchain::Toolchain;
+use lathe::target::Target;
+use lathe_codegen::ops::arith;
+
+const LOGITS: &str = include_str!("../kernels/src/bf16_logits.rs");
+const STORE: &str = include_str!("../kernels/src/bf16_store.rs");
+
+static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |_| {}));
+
+fn compiler() -> Compiler<'static> {
+    Compiler::load(&TOOLCHAIN).expect("NVRTC is here or can be installed")
+}
+
+/// What a fault does to the logits kernel or to the store.
+enum Fault {
+    /// In the IR.
+    Ir(fn(&mut Kernel)),
+    /// In the printed text, where the IR has no words for it: `from` becomes `to`.
+    Text { from: &'static str, to: &'static str },
+}
+
+/// Who catches it.
+#[derive(Debug)]
+enum Caught {
+    /// A finding of this kind, at the line that holds this text.
+    At(FindingKind, &'static str),
+    /// The judge, with a failure that holds this text.
+    Judge(&'static str),
+}
+
+fn logits_kernel() -> Kernel {
+    bf16_paged_mqa_logits(16).expect("traces")
+}
+
+/// Long rows, so that every CTA goes round its ring, and a length inside a page.
+fn logits_case() -> Case {
+    let mut spec = LogitsSpec::new(KeyFormat::Bf16, 16, 1, vec![700, 130]);
+    (spec.sms, spec.label) = (1, "faults".to_owned());
+    spec.case()
+}
+
+fn nth(kernel: &Kernel, op: &str, n: usize) -> Path {
+    let found = kernel.insts().into_iter().filter(|(_, inst)| inst.op.name == op).nth(n);
+    found.unwrap_or_else(|| panic!("there is no `{op}` number {n}")).0
+}
+
+fn remove(kernel: &mut Kernel, op: &str, n: usize) {
+    let path = nth(kernel, op, n);
+    kernel.remove(&path).expect("it is there");
+}
+
+fn alter(kernel: &mut Kernel, op: &str, n: usize, change: impl FnOnce(&mut Inst)) {
+    let path = nth(kernel, op, n);
+    change(kernel.inst_mut(&path).expect("it is there"));
+}
+
+/// Runs the faulty kernel with copies as late as they may come, and in two orders of warps.
+fn run(kernel: Kernel, fault: Fault, case: &Case) -> (Vec<Finding>, Vec<String>) {
+    let (mut kernel, compiler) = (kernel, compiler());
+    if let Fault::Ir(change) = fault {
+        change(&mut kernel);
+    }
+    let mut program = Program::compile(&compiler, &kernel, Target::Sm120a).expect("a fault still compiles");
+    if let Fault::Text { from, to } = fault {
+        assert_eq!(program.cuda.source.matches(from).count(), 1, "`{from}` in\n{}", program.cuda.source);
+        program.cuda.source = program.cuda.source.replace(from, to);
+        program.compiled = compiler.compile(&program.cuda.source, Target::Sm120a).expect("a fault still compiles");
+    }
+    let backend = EmulatorBackend::default();
+    let loaded = backend.load(&program).expect("loads");
+    let (mut findings, mut failures) = (Vec::new(), Vec::new());
+    for seed in [0, 1] {
+        let run = loaded.run(case, Schedule { seed, late_copies: true }).expect("runs");
+        failures.extend((case.verify)(&run.buffers).failures);
+        findings.extend(run.findings);
+    }
+    (findings, failures)
+}
+
+#[track_caller]
+fn expect(kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caught) {
+    let (findings, failures) = run(kernel, fault, case);
+    let line = |snippet: &str| {
+        let lines: Vec<_> = source.lines().enumerate().filter(|(_, line)| line.contains(snippet)).collect();
+        assert_eq!(lines.len(), 1, "`{snippet}` stands on one line");
+        lines[0].0 as u32 + 1
+    };
+    let seen = match &caught {
+        Caught::At(kind, snippet) => findings.iter().any(|finding| {
+            let place = finding.access.as_ref().and_then(|access| access.rust);
+            finding.kind == *kind && place.is_some_and(|loc| loc.line == line(snippet))
+        }),
+        Caught::Judge(text) => failures.iter().any(|failure| failure.contains(text)),
+    };
+    let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(seen, "expected {caught:?}\nfindings: {found:#?}\nfailures: {failures:#?}");
+}
+
+#[track_caller]
+fn expect_logits(fault: Fault, caught: Caught) {
+    expect(logits_kernel(), LOGITS, fault, &logits_case(), caught);
+}
+
+#[test]
+fn a_deleted_cta_barrier_is_a_copy_in_flight_where_the_queries_are_loaded() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.cta", 0));
+    expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "let queries = q_tile.load_b();"));
+}
+
+#[test]
+fn a_deleted_warp_barrier_after_the_wait_is_a_race_where_keys_are_loaded() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 0));
+    expect_logits(fault, Caught::At(FindingKind::SharedRace, "mma_abt(stage.load_a(), queries)"));
+}
+
+#[test]
+fn a_deleted_warp_barrier_before_the_refill_is_a_race_with_the_refill() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 1));
+    expect_logits(fault, Caught::At(FindingKind::SharedRace, "stage.copy_async(k.row(page));"));
+}
+
+#[test]
+fn a_wait_that_is_one_group_too_lax_is_a_copy_in_flight() {
+    let fault = Fault::Ir(|kernel| {
+        alter(kernel, "cp_async.wait", 1, |inst| inst.attrs.set("pending", inst.attrs.int("pending") + 1));
+    });
+    expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "mma_abt(stage.load_a(), queries)"));
+}
+
+#[test]
+fn a_ring_that_turns_one_stage_short_is_a_copy_in_flight() {
+    let fault = Fault::Text { from: "stage_index = next_stage == 2 ? 0", to: "stage_index = next_stage == 1 ? 0" };
+    expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "mma_abt(stage.load_a(), queries)"));
+}
+
+#[test]
+fn a_wrong_swizzle_gives_wrong_logits() {
+    let fault = Fault::Text {
+        from: "q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16",
+        to: "q_tile + lane % 8 * 256 + (lane / 8) * 16",
+    };
+    expect_logits(fault, Caught::Judge("off by"));
+}
+
+#[test]
+fn swapped_fragment_registers_give_wrong_logits() {
+    let fault = Fault::Text {
+        from: "queries[n][k * 2], queries[n][k * 2 + 1], (",
+        to: "queries[n][k * 2 + 1], queries[n][k * 2], (",
+    };
+    expect_logits(fault, Caught::Judge("off by"));
+}
+
+#[test]
+fn a_mask_that_is_off_by_one_writes_past_the_length() {
+    let fault = Fault::Text { from: "lane_row < rest", to: "lane_row <= rest" };
+    expect_logits(fault, Caught::Judge("past the length, must not be written"));
+}
+
+#[test]
+fn a_store_mask_that_is_off_by_one_reads_past_the_slots() {
+    let fault = Fault::Ir(|kernel| alter(kernel, "lt", 0, |inst| inst.op = &arith::LE));
+    let case = ScatterSpec::new(KeyFormat::Bf16, (64..72 + 4).collect()).case();
+    let caught = Caught::At(FindingKind::OutOfBounds, "let slot = slots.at(row).load()");
+    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+}
+
+#[test]
+fn a_store_that_takes_negative_slots_is_out_of_bounds() {
+    let fault = Fault::Ir(|kernel| alter(kernel, "ge", 0, |inst| inst.op = &arith::NE));
+    let case = ScatterSpec::new(KeyFormat::Bf16, vec![70, -1, 71]).case();
+    let caught = Caught::At(FindingKind::OutOfBounds, "store_vector(key);");
+    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+}
+
+/// Every schedule of 20 seeds with both modes of asynchronous copies.
+fn silent(kernel: Kernel, cases: &[Case]) {
+    let program = Program::compile(&compiler(), &kernel, Target::Sm120a).expect("compiles");
+    let backend = EmulatorBackend::default();
+    let loaded = backend.load(&program).expect("loads");
+    for case in cases {
+        for seed in 0..20 {
+            for late_copies in [false, true] {
+                let run = loaded.run(case, Schedule { seed, late_copies }).expect("runs");
+                let failures = (case.verify)(&run.buffers).failures;
+                let findings: Vec<String> = run.findings.iter().map(ToString::to_string).collect();
+                assert!(
+                    failures.is_empty() && findings.is_empty(),
+                    "{} seed {seed} late {late_copies}: {findings:#?} {failures:#?}",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_logits_kernel_is_silent_under_every_schedule() {
+    let mut cases = vec![logits_case()];
+    cases.extend(
+        logits_specs(KeyFormat::Bf16, 16, Scale::Emulator)
+            .iter()
+            .filter(|spec| spec.lens.iter().sum::<i32>() < 1_000 && (spec.data != Data::Random || spec.clean))
+            .map(LogitsSpec::case),
+    );
+    assert!(cases.len() > 8);
+    silent(logits_kernel(), &cases);
+}
+
+#[test]
+fn the_store_is_silent_under_every_schedule() {
+    let cases: Vec<Case> = scatter_specs(KeyFormat::Bf16, Dtype::I64, false, Scale::Emulator)
+        .iter()
+        .filter(|spec| spec.slots.len() < 50)
+        .map(ScatterSpec::case)
+        .collect();
+    silent(bf16_index_k_store::<i64>().expect("traces"), &cases);
+}
