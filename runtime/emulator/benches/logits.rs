@@ -9,7 +9,9 @@ fn logits(c: &mut Criterion) {
     let (rows, pages) = (16u32, 64u32);
     let mut memory = GlobalMemory::default();
     let ones = |n: usize| (0..n).map(|i| 0x3f80u16 + (i % 61) as u16).collect::<Vec<u16>>();
-    let mut with = |name: &str, bytes: &[u8]| memory.allocate(name, bytes.len() as u64, Init::Bytes(bytes)).unwrap_or_else(|e| panic!("{e}"));
+    let mut with = |name: &str, bytes: &[u8]| {
+        memory.allocate(name, bytes.len() as u64, Init::Bytes(bytes)).unwrap_or_else(|e| panic!("{e}"))
+    };
     let table: Vec<i32> = (0..rows * pages).map(|i| (i * 7 % pages) as i32).collect();
     let out = with("logits", &vec![0; (rows * pages * 64 * 4) as usize]);
     let q = with("q", bytemuck::cast_slice(&ones(rows as usize * 64 * 128)));
@@ -19,7 +21,8 @@ fn logits(c: &mut Criterion) {
     let table = with("table", bytemuck::cast_slice(&table));
     let per_cta = 16u32;
     let launch = Launch::new([pages / per_cta, rows, 1], [128, 1, 1]).dynamic_shared(64 * 256 + 4 * 2 * 16 * 256);
-    let launch = launch.arg(out).arg(q).arg(keys).arg(weights).arg(lens).arg(table).arg(pages).arg(pages * 64).arg(per_cta);
+    let launch =
+        launch.arg(out).arg(q).arg(keys).arg(weights).arg(lens).arg(table).arg(pages).arg(pages * 64).arg(per_cta);
 
     let mut group = c.benchmark_group("logits_bf16");
     for (name, checks, cp_async) in [

@@ -64,9 +64,7 @@ pub enum Error {
         given: usize,
     },
     /// An argument has the wrong number of bytes.
-    #[error(
-        "argument {index} (`{name}`) of kernel `{kernel}` takes {expected} bytes, {given} were given"
-    )]
+    #[error("argument {index} (`{name}`) of kernel `{kernel}` takes {expected} bytes, {given} were given")]
     ArgumentSize {
         /// Kernel name.
         kernel: String,
@@ -128,13 +126,5 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".into()
-    } else {
-        names
-            .iter()
-            .map(|n| format!("`{n}`"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    }
+    if names.is_empty() { "none".into() } else { names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ") }
 }

@@ -66,9 +66,10 @@ mod isa;
 mod memory;
 mod parse;
 
+pub use check::{Declaration, Effect};
 pub use decode::{Kernel, SharedVariable};
 pub use error::{Error, Result};
-pub use exec::{Checks, CpAsync, Launch, Options, Report, Stats};
+pub use exec::{Checks, Counts, CpAsync, Launch, Options, Report, Stats, Traffic};
 pub use finding::{Access, Address, Finding, FindingKind, Names, NoNames, SourceLocation};
 pub use isa::supported_opcodes;
 pub use memory::{GlobalMemory, Init, Rights};

@@ -12,15 +12,7 @@ fn loops_with_divergent_trip_counts_and_early_returns() {
     for options in schedules() {
         let mut m = Memory::default();
         let (steps, input) = (m.with("steps", &vec![-1i32; 500]), m.with("start", &start));
-        run_clean(
-            &k,
-            &Launch::new([4, 1, 1], [128, 1, 1])
-                .arg(steps)
-                .arg(input)
-                .arg(500i32),
-            &mut m,
-            &options,
-        );
+        run_clean(&k, &Launch::new([4, 1, 1], [128, 1, 1]).arg(steps).arg(input).arg(500i32), &mut m, &options);
         let expected: Vec<i32> = start
             .iter()
             .map(|&s| {
@@ -43,23 +35,8 @@ fn shuffles_and_a_barrier_sum_a_block() {
     for options in schedules() {
         let mut m = Memory::default();
         let (out, data) = (m.with("out", &[0f32; 3]), m.with("in", &input));
-        run_clean(
-            &k,
-            &Launch::new([3, 1, 1], [256, 1, 1])
-                .arg(out)
-                .arg(data)
-                .arg(3000i32),
-            &mut m,
-            &options,
-        );
-        let sums: Vec<f32> = (0..3)
-            .map(|b| {
-                (0..3000)
-                    .filter(|i| i / 256 % 3 == b)
-                    .map(|i| input[i])
-                    .sum()
-            })
-            .collect();
+        run_clean(&k, &Launch::new([3, 1, 1], [256, 1, 1]).arg(out).arg(data).arg(3000i32), &mut m, &options);
+        let sums: Vec<f32> = (0..3).map(|b| (0..3000).filter(|i| i / 256 % 3 == b).map(|i| input[i]).sum()).collect();
         assert_eq!(m.read::<f32>(out, 3), sums);
     }
 }
@@ -74,15 +51,7 @@ fn shared_and_global_atomics_count() {
     for options in schedules() {
         let mut m = Memory::default();
         let (bins, data) = (m.with("bins", &[0u32; 256]), m.with("in", &input));
-        run_clean(
-            &k,
-            &Launch::new([5, 1, 1], [256, 1, 1])
-                .arg(bins)
-                .arg(data)
-                .arg(5000i32),
-            &mut m,
-            &options,
-        );
+        run_clean(&k, &Launch::new([5, 1, 1], [256, 1, 1]).arg(bins).arg(data).arg(5000i32), &mut m, &options);
         assert_eq!(m.read::<u32>(bins, 256), expected);
     }
 }
@@ -97,11 +66,7 @@ fn a_two_dimensional_tile_is_transposed() {
         let (out, data) = (m.with("out", &vec![0f32; w * h]), m.with("in", &input));
         run_clean(
             &k,
-            &Launch::new([3, 2, 1], [32, 8, 1])
-                .arg(out)
-                .arg(data)
-                .arg(w as i32)
-                .arg(h as i32),
+            &Launch::new([3, 2, 1], [32, 8, 1]).arg(out).arg(data).arg(w as i32).arg(h as i32),
             &mut m,
             &options,
         );
@@ -117,27 +82,10 @@ fn approximate_functions_stay_within_their_error() {
     let input: Vec<f32> = (0..300).map(|_| numbers.unit() * 3.0).collect();
     let mut m = Memory::default();
     let (out, data) = (m.with("out", &[0f32; 300]), m.with("in", &input));
-    run_clean(
-        &k,
-        &Launch::new([2, 1, 1], [160, 1, 1])
-            .arg(out)
-            .arg(data)
-            .arg(300i32),
-        &mut m,
-        &schedules()[0],
-    );
-    for (x, y) in input
-        .iter()
-        .map(|&x| f64::from(x))
-        .zip(m.read::<f32>(out, 300))
-    {
-        let expected = (x.sin() + (-x * x).exp()) / (1.0 + x.abs())
-            + x.abs().sqrt()
-            + 1.0 / (1.0 + x * x).sqrt();
-        assert!(
-            (f64::from(y) - expected).abs() < 1e-6 * (1.0 + expected.abs()),
-            "{x}: {y} is not {expected}"
-        );
+    run_clean(&k, &Launch::new([2, 1, 1], [160, 1, 1]).arg(out).arg(data).arg(300i32), &mut m, &schedules()[0]);
+    for (x, y) in input.iter().map(|&x| f64::from(x)).zip(m.read::<f32>(out, 300)) {
+        let expected = (x.sin() + (-x * x).exp()) / (1.0 + x.abs()) + x.abs().sqrt() + 1.0 / (1.0 + x * x).sqrt();
+        assert!((f64::from(y) - expected).abs() < 1e-6 * (1.0 + expected.abs()), "{x}: {y} is not {expected}");
     }
 }
 
@@ -149,25 +97,13 @@ fn votes_matches_and_reductions_agree_with_scalar_code() {
         let input: Vec<i32> = (0..32).map(|_| numbers.below(12) as i32 - 4).collect();
         let mut m = Memory::default();
         let (out, data) = (m.with("out", &[0u32; 32]), m.with("in", &input));
-        run_clean(
-            &k,
-            &Launch::new([1, 1, 1], [32, 1, 1]).arg(out).arg(data),
-            &mut m,
-            &schedules()[0],
-        );
-        let mask = |f: &dyn Fn(i32) -> bool| {
-            input
-                .iter()
-                .enumerate()
-                .fold(0u32, |m, (i, &v)| m | u32::from(f(v)) << i)
-        };
+        run_clean(&k, &Launch::new([1, 1, 1], [32, 1, 1]).arg(out).arg(data), &mut m, &schedules()[0]);
+        let mask = |f: &dyn Fn(i32) -> bool| input.iter().enumerate().fold(0u32, |m, (i, &v)| m | u32::from(f(v)) << i);
         let sum = input.iter().fold(0u32, |s, &v| s.wrapping_add(v as u32));
         let lowest = *input.iter().min().unwrap() as u32;
         let any = u32::from(input.contains(&7));
-        let expected: Vec<u32> = input
-            .iter()
-            .map(|&v| mask(&|x| x > 0) ^ mask(&|x| x == v) ^ sum ^ lowest ^ any)
-            .collect();
+        let expected: Vec<u32> =
+            input.iter().map(|&v| mask(&|x| x > 0) ^ mask(&|x| x == v) ^ sum ^ lowest ^ any).collect();
         assert_eq!(m.read::<u32>(out, 32), expected);
     }
 }
@@ -181,19 +117,10 @@ fn a_filter_by_ballot_and_ticket_keeps_the_right_set_and_repeats() {
         let mut runs = Vec::new();
         for _ in 0..2 {
             let mut m = Memory::default();
-            let (kept, count, data) = (
-                m.with("kept", &[-1i32; 1000]),
-                m.with("count", &[0u32]),
-                m.with("keys", &keys),
-            );
+            let (kept, count, data) = (m.with("kept", &[-1i32; 1000]), m.with("count", &[0u32]), m.with("keys", &keys));
             run_clean(
                 &k,
-                &Launch::new([8, 1, 1], [128, 1, 1])
-                    .arg(kept)
-                    .arg(count)
-                    .arg(data)
-                    .arg(0.25f32)
-                    .arg(1000i32),
+                &Launch::new([8, 1, 1], [128, 1, 1]).arg(kept).arg(count).arg(data).arg(0.25f32).arg(1000i32),
                 &mut m,
                 &options,
             );
@@ -221,41 +148,18 @@ fn structs_doubles_and_small_integers() {
     }
     let k = kernel("basics", "points");
     let points: Vec<Point> = (0..32)
-        .map(|i| Point {
-            x: f64::from(i) * 0.1,
-            tag: i * 12345 - 100_000,
-            s: i as i16 * 999,
-            c: (i * 7) as i8,
-            pad: 0,
-        })
+        .map(|i| Point { x: f64::from(i) * 0.1, tag: i * 12345 - 100_000, s: i as i16 * 999, c: (i * 7) as i8, pad: 0 })
         .collect();
-    let shift = Point {
-        x: -3.25,
-        tag: 17,
-        s: -5,
-        c: 100,
-        pad: 0,
-    };
+    let shift = Point { x: -3.25, tag: 17, s: -5, c: 100, pad: 0 };
     let factor = 1_234_567_891_011i64;
     let mut m = Memory::default();
     let out = m.with("points", &points);
-    run_clean(
-        &k,
-        &Launch::new([1, 1, 1], [32, 1, 1])
-            .arg(out)
-            .arg(shift)
-            .arg(factor),
-        &mut m,
-        &schedules()[0],
-    );
+    run_clean(&k, &Launch::new([1, 1, 1], [32, 1, 1]).arg(out).arg(shift).arg(factor), &mut m, &schedules()[0]);
     let expected: Vec<Point> = points
         .iter()
         .map(|p| Point {
             x: p.x.mul_add(factor as f64, shift.x),
-            tag: (i64::from(p.tag)
-                .wrapping_mul(factor)
-                .wrapping_add(shift.tag.into())
-                % 1_000_003) as i32,
+            tag: (i64::from(p.tag).wrapping_mul(factor).wrapping_add(shift.tag.into()) % 1_000_003) as i32,
             s: p.s.wrapping_mul(shift.s),
             c: p.c.wrapping_sub(shift.c),
             pad: 0,
@@ -269,12 +173,7 @@ fn local_memory_is_private_to_the_lane() {
     let k = kernel("basics", "local_table");
     let mut m = Memory::default();
     let out = m.with("out", &[0i32; 64]);
-    run_clean(
-        &k,
-        &Launch::new([1, 1, 1], [64, 1, 1]).arg(out).arg(13i32),
-        &mut m,
-        &schedules()[0],
-    );
+    run_clean(&k, &Launch::new([1, 1, 1], [64, 1, 1]).arg(out).arg(13i32), &mut m, &schedules()[0]);
     let expected: Vec<i32> = (0..64)
         .map(|t: usize| {
             let mut table = [0i32; 16];

@@ -3,9 +3,7 @@
 mod common;
 
 use common::{Memory, Numbers, kernel, text};
-use lathe_emulator::{
-    Address, Checks, CpAsync, Finding, FindingKind, Kernel, Launch, Module, Options, Report,
-};
+use lathe_emulator::{Address, Checks, CpAsync, Finding, FindingKind, Kernel, Launch, Module, Options, Report};
 
 /// The PTX with the `n`th line (from 0) of entry `entry` that contains `what` replaced.
 fn mutate(file: &str, entry: &str, what: &str, n: usize, by: &str) -> Kernel {
@@ -20,18 +18,11 @@ fn mutate(file: &str, entry: &str, what: &str, n: usize, by: &str) -> Kernel {
                 return line.to_string();
             }
             seen += 1;
-            if seen - 1 == n {
-                line.replace(what, by)
-            } else {
-                line.to_string()
-            }
+            if seen - 1 == n { line.replace(what, by) } else { line.to_string() }
         })
         .collect();
     assert!(seen > n, "`{what}` stands only {seen} times in {entry}");
-    Module::parse(format!("{before}{}", changed.join("\n")))
-        .unwrap()
-        .entry(entry)
-        .unwrap()
+    Module::parse(format!("{before}{}", changed.join("\n"))).unwrap().entry(entry).unwrap()
 }
 
 /// Removes the instruction.
@@ -40,94 +31,39 @@ fn without(file: &str, entry: &str, what: &str, n: usize) -> Kernel {
 }
 
 fn every_schedule(seeds: u64) -> impl Iterator<Item = Options> {
-    [CpAsync::Eager, CpAsync::Late]
-        .into_iter()
-        .flat_map(move |cp_async| {
-            (0..seeds).map(move |seed| Options {
-                seed,
-                cp_async,
-                checks: Checks::ALL,
-                ..Options::default()
-            })
-        })
+    [CpAsync::Eager, CpAsync::Late].into_iter().flat_map(move |cp_async| {
+        (0..seeds).map(move |seed| Options { seed, cp_async, checks: Checks::ALL, ..Options::default() })
+    })
 }
 
 fn block_sum(k: &Kernel, options: &Options) -> Report {
     let mut m = Memory::default();
     let (out, data) = (m.with("out", &[0f32; 2]), m.with("in", &[1f32; 1000]));
-    common::run(
-        k,
-        &Launch::new([2, 1, 1], [256, 1, 1])
-            .arg(out)
-            .arg(data)
-            .arg(1000i32),
-        &mut m,
-        options,
-    )
+    common::run(k, &Launch::new([2, 1, 1], [256, 1, 1]).arg(out).arg(data).arg(1000i32), &mut m, options)
 }
 
 fn transpose(k: &Kernel, options: &Options) -> Report {
     let mut m = Memory::default();
-    let (out, data) = (
-        m.with("out", &[0f32; 64 * 64]),
-        m.with("in", &[1f32; 64 * 64]),
-    );
-    common::run(
-        k,
-        &Launch::new([2, 2, 1], [32, 8, 1])
-            .arg(out)
-            .arg(data)
-            .arg(64i32)
-            .arg(64i32),
-        &mut m,
-        options,
-    )
+    let (out, data) = (m.with("out", &[0f32; 64 * 64]), m.with("in", &[1f32; 64 * 64]));
+    common::run(k, &Launch::new([2, 2, 1], [32, 8, 1]).arg(out).arg(data).arg(64i32).arg(64i32), &mut m, options)
 }
 
 fn gemm(k: &Kernel, options: &Options) -> Report {
     let mut m = Memory::default();
     let mut numbers = Numbers::new(1);
-    let values: Vec<u16> = (0..16 * 64)
-        .map(|_| half::bf16::from_f32(numbers.unit()).to_bits())
-        .collect();
-    let (c, a, b) = (
-        m.with("c", &[0f32; 16 * 8]),
-        m.with("a", &values),
-        m.with("b", &values[..8 * 64]),
-    );
-    common::run(
-        k,
-        &Launch::new([1, 1, 1], [32, 1, 1])
-            .arg(c)
-            .arg(a)
-            .arg(b)
-            .arg(8i32)
-            .arg(128i32),
-        &mut m,
-        options,
-    )
+    let values: Vec<u16> = (0..16 * 64).map(|_| half::bf16::from_f32(numbers.unit()).to_bits()).collect();
+    let (c, a, b) = (m.with("c", &[0f32; 16 * 8]), m.with("a", &values), m.with("b", &values[..8 * 64]));
+    common::run(k, &Launch::new([1, 1, 1], [32, 1, 1]).arg(c).arg(a).arg(b).arg(8i32).arg(128i32), &mut m, options)
 }
 
 fn logits_with(k: &Kernel, shared: u32, options: &Options) -> Report {
     let mut m = Memory::default();
     let out = m.with("logits", &[0f32; 320]);
-    let (q, keys) = (
-        m.with("q", &[0x3f80u16; 64 * 128]),
-        m.with("keys", &vec![0x3f80u16; 6 * 64 * 128]),
-    );
+    let (q, keys) = (m.with("q", &[0x3f80u16; 64 * 128]), m.with("keys", &vec![0x3f80u16; 6 * 64 * 128]));
     let (w, lens) = (m.with("weights", &[1f32; 64]), m.with("lens", &[300i32]));
     let table = m.with("table", &[0i32, 1, 2, 3, 4]);
     let launch = Launch::new([1, 1, 1], [128, 1, 1]).dynamic_shared(shared);
-    let launch = launch
-        .arg(out)
-        .arg(q)
-        .arg(keys)
-        .arg(w)
-        .arg(lens)
-        .arg(table)
-        .arg(5i32)
-        .arg(320i32)
-        .arg(5i32);
+    let launch = launch.arg(out).arg(q).arg(keys).arg(w).arg(lens).arg(table).arg(5i32).arg(320i32).arg(5i32);
     common::run(k, &launch, &mut m, options)
 }
 
@@ -138,40 +74,21 @@ fn logits(k: &Kernel, options: &Options) -> Report {
 fn ring(k: &Kernel, options: &Options) -> Report {
     let mut m = Memory::default();
     let (out, data) = (m.with("out", &[0f32; 256]), m.with("in", &[1f32; 7 * 256]));
-    let options = Options {
-        step_limit: 20_000_000,
-        ..options.clone()
-    };
-    common::run(
-        k,
-        &Launch::new([1, 1, 1], [96, 1, 1])
-            .arg(out)
-            .arg(data)
-            .arg(7i32),
-        &mut m,
-        &options,
-    )
+    let options = Options { step_limit: 20_000_000, ..options.clone() };
+    common::run(k, &Launch::new([1, 1, 1], [96, 1, 1]).arg(out).arg(data).arg(7i32), &mut m, &options)
 }
 
 fn hand_over(k: &Kernel, options: &Options) -> Report {
     let mut m = Memory::default();
     let out = m.with("out", &[0i32; 64]);
-    common::run(
-        k,
-        &Launch::new([1, 1, 1], [128, 1, 1]).arg(out).arg(5i32),
-        &mut m,
-        options,
-    )
+    common::run(k, &Launch::new([1, 1, 1], [128, 1, 1]).arg(out).arg(5i32), &mut m, options)
 }
 
 /// The line of the CUDA text that contains `what`.
 fn line_of(file: &str, what: &str) -> u32 {
     let path = format!("{}/tests/fixtures/{file}.cu", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines()
-        .position(|l| l.contains(what))
-        .unwrap_or_else(|| panic!("no line has {what}")) as u32
-        + 1
+    text.lines().position(|l| l.contains(what)).unwrap_or_else(|| panic!("no line has {what}")) as u32 + 1
 }
 
 /// A finding of the kind whose access, along its chain of places, stands on the line that contains `place`.
@@ -179,11 +96,7 @@ fn line_of(file: &str, what: &str) -> u32 {
 fn expect<'r>(report: &'r Report, kind: FindingKind, file: &str, place: &str) -> &'r Finding {
     let line = line_of(file, place);
     let here = |f: &&Finding| f.kind == kind && f.access.sources.iter().any(|s| s.line == line);
-    report
-        .findings
-        .iter()
-        .find(here)
-        .unwrap_or_else(|| panic!("no {kind:?} on line {line} in {:#?}", report.findings))
+    report.findings.iter().find(here).unwrap_or_else(|| panic!("no {kind:?} on line {line} in {:#?}", report.findings))
 }
 
 #[test]
@@ -211,34 +124,12 @@ fn a_deleted_cta_barrier_is_a_race() {
     for options in every_schedule(5) {
         let report = block_sum(&k, &options);
         // Either side may come first, as the schedule has it.
-        let races: Vec<&Finding> = report
-            .findings
-            .iter()
-            .filter(|f| f.kind == FindingKind::SharedRace)
-            .collect();
-        let (store, load) = (
-            line_of("basics", "partial[threadIdx.x >> 5] = sum"),
-            line_of("basics", "partial[threadIdx.x] : 0.f"),
-        );
-        let lines = |f: &Finding| {
-            (
-                f.access.sources[0].line,
-                f.other.as_ref().unwrap().sources[0].line,
-            )
-        };
-        assert!(
-            races
-                .iter()
-                .any(|f| lines(f) == (load, store) || lines(f) == (store, load)),
-            "{report:#?}"
-        );
-        let Some(Address::Shared {
-            variable: Some((name, _)),
-            ..
-        }) = &races[0].address
-        else {
-            panic!("{report:#?}")
-        };
+        let races: Vec<&Finding> = report.findings.iter().filter(|f| f.kind == FindingKind::SharedRace).collect();
+        let (store, load) =
+            (line_of("basics", "partial[threadIdx.x >> 5] = sum"), line_of("basics", "partial[threadIdx.x] : 0.f"));
+        let lines = |f: &Finding| (f.access.sources[0].line, f.other.as_ref().unwrap().sources[0].line);
+        assert!(races.iter().any(|f| lines(f) == (load, store) || lines(f) == (store, load)), "{report:#?}");
+        let Some(Address::Shared { variable: Some((name, _)), .. }) = &races[0].address else { panic!("{report:#?}") };
         assert!(name.contains("partial"));
     }
 }
@@ -248,13 +139,7 @@ fn a_deleted_barrier_in_a_transpose_names_both_accesses() {
     let k = without("basics", "transpose", "bar.sync", 0);
     for options in every_schedule(3) {
         let report = transpose(&k, &options);
-        assert!(
-            report
-                .findings
-                .iter()
-                .any(|f| f.kind == FindingKind::SharedRace && f.other.is_some()),
-            "{report:#?}"
-        );
+        assert!(report.findings.iter().any(|f| f.kind == FindingKind::SharedRace && f.other.is_some()), "{report:#?}");
     }
 }
 
@@ -262,12 +147,7 @@ fn a_deleted_barrier_in_a_transpose_names_both_accesses() {
 fn a_deleted_warp_barrier_leaves_copies_of_other_lanes_unordered() {
     let k = without("matrix", "gemm_bf16", "bar.warp.sync", 0);
     for options in every_schedule(3) {
-        expect(
-            &gemm(&k, &options),
-            FindingKind::SharedRace,
-            "matrix",
-            "ldmatrix_x4(fa",
-        );
+        expect(&gemm(&k, &options), FindingKind::SharedRace, "matrix", "ldmatrix_x4(fa");
     }
 }
 
@@ -275,60 +155,26 @@ fn a_deleted_warp_barrier_leaves_copies_of_other_lanes_unordered() {
 fn a_deleted_warp_barrier_before_the_next_copy_is_a_race() {
     let k = without("matrix", "gemm_bf16", "bar.warp.sync", 1);
     for options in every_schedule(3) {
-        expect(
-            &gemm(&k, &options),
-            FindingKind::SharedRace,
-            "matrix",
-            "copy16(shared_address(tile_a)",
-        );
+        expect(&gemm(&k, &options), FindingKind::SharedRace, "matrix", "copy16(shared_address(tile_a)");
     }
 }
 
 #[test]
 fn a_wait_that_is_too_lax_leaves_copies_in_flight() {
-    let k = mutate(
-        "matrix",
-        "gemm_bf16",
-        "cp.async.wait_group 0",
-        0,
-        "cp.async.wait_group 1",
-    );
+    let k = mutate("matrix", "gemm_bf16", "cp.async.wait_group 0", 0, "cp.async.wait_group 1");
     for options in every_schedule(3) {
         let report = gemm(&k, &options);
-        let finding = expect(
-            &report,
-            FindingKind::CopyInFlight,
-            "matrix",
-            "ldmatrix_x4(fa",
-        );
-        assert!(
-            finding
-                .other
-                .as_ref()
-                .unwrap()
-                .opcode
-                .starts_with("cp.async")
-        );
+        let finding = expect(&report, FindingKind::CopyInFlight, "matrix", "ldmatrix_x4(fa");
+        assert!(finding.other.as_ref().unwrap().opcode.starts_with("cp.async"));
     }
 }
 
 #[test]
 fn a_ring_wait_that_is_too_lax_is_found_in_the_logits_kernel() {
     // The wait in the loop is the last of the kernel.
-    let k = mutate(
-        "matrix",
-        "logits_bf16",
-        "cp.async.wait_group 1",
-        0,
-        "cp.async.wait_group 2",
-    );
+    let k = mutate("matrix", "logits_bf16", "cp.async.wait_group 1", 0, "cp.async.wait_group 2");
     for options in every_schedule(3) {
-        expect(
-            &logits(&k, &options),
-            FindingKind::CopyInFlight,
-            "matrix",
-            "ldmatrix_x4(a, ring",
-        );
+        expect(&logits(&k, &options), FindingKind::CopyInFlight, "matrix", "ldmatrix_x4(a, ring");
     }
 }
 
@@ -348,26 +194,13 @@ fn an_access_past_a_buffer_names_it() {
     let (out, data) = (m.with("out", &[0f32; 100]), m.with("in", &[0f32; 99]));
     let report = common::run(
         &k,
-        &Launch::new([1, 1, 1], [128, 1, 1])
-            .arg(out)
-            .arg(data)
-            .arg(100i32),
+        &Launch::new([1, 1, 1], [128, 1, 1]).arg(out).arg(data).arg(100i32),
         &mut m,
         &Options::default(),
     );
-    let finding = expect(
-        &report,
-        FindingKind::OutOfBounds,
-        "basics",
-        "out[i] = wave(in[i])",
-    );
+    let finding = expect(&report, FindingKind::OutOfBounds, "basics", "out[i] = wave(in[i])");
     assert_eq!((finding.access.warp, finding.access.lane), (3, 3));
-    let Some(Address::Global {
-        allocation, offset, ..
-    }) = &finding.address
-    else {
-        panic!("{finding:?}")
-    };
+    let Some(Address::Global { allocation, offset, .. }) = &finding.address else { panic!("{finding:?}") };
     assert_eq!((allocation.as_deref(), *offset), (Some("in"), 396));
 }
 
@@ -378,38 +211,19 @@ fn a_misaligned_access_is_found() {
     let (out, data) = (m.with("out", &[0f32; 100]), m.with("in", &[0f32; 100]));
     let report = common::run(
         &k,
-        &Launch::new([1, 1, 1], [32, 1, 1])
-            .arg(out)
-            .arg(data + 2)
-            .arg(32i32),
+        &Launch::new([1, 1, 1], [32, 1, 1]).arg(out).arg(data + 2).arg(32i32),
         &mut m,
         &Options::default(),
     );
-    expect(
-        &report,
-        FindingKind::Misaligned,
-        "basics",
-        "out[i] = wave(in[i])",
-    );
+    expect(&report, FindingKind::Misaligned, "basics", "out[i] = wave(in[i])");
 }
 
 #[test]
 fn a_divergent_shuffle_is_found() {
     // Only the lower half of the warp reaches the last shuffles.
-    let k = mutate(
-        "basics",
-        "block_sum",
-        "setp.gt.u32 \t%p3, %r1, 31",
-        0,
-        "setp.gt.u32 \t%p3, %r1, 15",
-    );
+    let k = mutate("basics", "block_sum", "setp.gt.u32 \t%p9, %r3, 31", 0, "setp.gt.u32 \t%p9, %r3, 15");
     let report = block_sum(&k, &Options::default());
-    expect(
-        &report,
-        FindingKind::DivergentCollective,
-        "basics",
-        "__shfl_down_sync",
-    );
+    expect(&report, FindingKind::DivergentCollective, "basics", "__shfl_down_sync");
 }
 
 #[test]
@@ -421,45 +235,19 @@ fn a_barrier_that_some_warps_never_reach_is_a_deadlock() {
 
 #[test]
 fn a_missing_named_barrier_is_a_race() {
-    let k = mutate(
-        "async",
-        "hand_over",
-        "bar.sync 2, 128;",
-        0,
-        "bar.arrive 3, 128;",
-    );
-    let report = hand_over(
-        &k,
-        &Options {
-            seed: 3,
-            ..Options::default()
-        },
-    );
-    assert!(
-        report
-            .findings
-            .iter()
-            .any(|f| f.kind == FindingKind::SharedRace),
-        "{report:#?}"
-    );
+    let k = mutate("async", "hand_over", "bar.sync 2, 128;", 0, "bar.arrive 3, 128;");
+    for options in every_schedule(6) {
+        let report = hand_over(&k, &options);
+        let found = |f: &Finding| matches!(f.kind, FindingKind::SharedRace | FindingKind::BarrierMisuse);
+        assert!(report.findings.iter().any(found), "{options:?}: {report:#?}");
+    }
 }
 
 #[test]
 fn a_wrong_thread_count_is_barrier_misuse() {
-    let k = mutate(
-        "async",
-        "hand_over",
-        "bar.sync 1, 128",
-        0,
-        "bar.sync 1, 100",
-    );
+    let k = mutate("async", "hand_over", "bar.sync 1, 128", 0, "bar.sync 1, 100");
     let report = hand_over(&k, &Options::default());
-    expect(
-        &report,
-        FindingKind::BarrierMisuse,
-        "async",
-        "bar.sync 1, 128",
-    );
+    expect(&report, FindingKind::BarrierMisuse, "async", "bar.sync 1, 128");
 }
 
 #[test]
@@ -467,10 +255,7 @@ fn an_mbarrier_used_without_the_barrier_after_its_initialisation_is_a_race() {
     let k = without("async", "bulk_ring", "bar.sync", 0);
     let found = every_schedule(8).any(|o| {
         let report = ring(&k, &o);
-        report
-            .findings
-            .iter()
-            .any(|f| matches!(f.kind, FindingKind::SharedRace | FindingKind::BarrierMisuse))
+        report.findings.iter().any(|f| matches!(f.kind, FindingKind::SharedRace | FindingKind::BarrierMisuse))
     });
     assert!(found);
 }
@@ -497,31 +282,16 @@ fn consumers_that_do_not_wait_read_a_copy_in_flight() {
     );
     for options in every_schedule(4) {
         let report = ring(&k, &options);
-        assert!(
-            report
-                .findings
-                .iter()
-                .any(|f| f.kind == FindingKind::CopyInFlight),
-            "{options:?}: {report:#?}"
-        );
+        assert!(report.findings.iter().any(|f| f.kind == FindingKind::CopyInFlight), "{options:?}: {report:#?}");
     }
 }
 
 #[test]
 fn a_producer_that_does_not_wait_overwrites_what_is_being_read() {
-    let k = mutate(
-        "async",
-        "bulk_ring",
-        "mbarrier.try_wait.parity.shared::cta.b64 P,",
-        0,
-        "setp.ge.s32 P, 1, 0; // ",
-    );
+    let k = mutate("async", "bulk_ring", "mbarrier.try_wait.parity.shared::cta.b64 P,", 0, "setp.ge.s32 P, 1, 0; // ");
     let found = every_schedule(6).any(|o| {
         let report = ring(&k, &o);
-        report
-            .findings
-            .iter()
-            .any(|f| matches!(f.kind, FindingKind::SharedRace | FindingKind::CopyInFlight))
+        report.findings.iter().any(|f| matches!(f.kind, FindingKind::SharedRace | FindingKind::CopyInFlight))
     });
     assert!(found);
 }

@@ -7,9 +7,7 @@ use half::bf16;
 use lathe_emulator::Launch;
 
 fn bf16s(numbers: &mut Numbers, n: usize) -> Vec<u16> {
-    (0..n)
-        .map(|_| bf16::from_f32(numbers.unit()).to_bits())
-        .collect()
+    (0..n).map(|_| bf16::from_f32(numbers.unit()).to_bits()).collect()
 }
 
 fn from_bf16(bits: u16) -> f64 {
@@ -29,18 +27,13 @@ fn from_e4m3(bits: u8) -> f64 {
 
 fn close(got: &[f32], expected: &[(f64, f64)]) {
     for (i, (&g, &(e, magnitude))) in got.iter().zip(expected).enumerate() {
-        assert!(
-            (f64::from(g) - e).abs() <= 1e-6 * magnitude,
-            "element {i}: {g} is not {e}"
-        );
+        assert!((f64::from(g) - e).abs() <= 1e-6 * magnitude, "element {i}: {g} is not {e}");
     }
 }
 
 /// (dot product, sum of absolute products)
 fn dot(a: &[f64], b: &[f64]) -> (f64, f64) {
-    a.iter()
-        .zip(b)
-        .fold((0.0, 0.0), |(s, m), (x, y)| (s + x * y, m + (x * y).abs()))
+    a.iter().zip(b).fold((0.0, 0.0), |(s, m), (x, y)| (s + x * y, m + (x * y).abs()))
 }
 
 fn check_gemm<T: bytemuck::NoUninit>(
@@ -56,23 +49,13 @@ fn check_gemm<T: bytemuck::NoUninit>(
     let b: Vec<T> = (0..columns * k).map(|_| make(&mut numbers)).collect();
     let wide = |x: &[T]| x.iter().map(|&x| value(x)).collect::<Vec<f64>>();
     let (wa, wb) = (wide(&a), wide(&b));
-    let expected: Vec<(f64, f64)> = (0..rows * columns)
-        .map(|i| dot(&wa[i / columns * k..][..k], &wb[i % columns * k..][..k]))
-        .collect();
+    let expected: Vec<(f64, f64)> =
+        (0..rows * columns).map(|i| dot(&wa[i / columns * k..][..k], &wb[i % columns * k..][..k])).collect();
     for options in schedules() {
         let mut m = Memory::default();
-        let (pc, pa, pb) = (
-            m.undefined("c", rows * columns * 4),
-            m.with("a", &a),
-            m.with("b", &b),
-        );
+        let (pc, pa, pb) = (m.undefined("c", rows * columns * 4), m.with("a", &a), m.with("b", &b));
         let launch = Launch::new([columns as u32 / 8, rows as u32 / 16, 1], [32, 1, 1]);
-        let launch = launch
-            .arg(pc)
-            .arg(pa)
-            .arg(pb)
-            .arg(columns as i32)
-            .arg((k * size_of::<T>()) as i32);
+        let launch = launch.arg(pc).arg(pa).arg(pb).arg(columns as i32).arg((k * size_of::<T>()) as i32);
         run_clean(&kernel, &launch, &mut m, &options);
         close(&m.read::<f32>(pc, rows * columns), &expected);
     }
@@ -80,22 +63,13 @@ fn check_gemm<T: bytemuck::NoUninit>(
 
 #[test]
 fn bf16_gemm_agrees_with_the_reference() {
-    check_gemm(
-        "gemm_bf16",
-        |n| bf16::from_f32(n.unit()).to_bits(),
-        from_bf16,
-        64,
-    );
+    check_gemm("gemm_bf16", |n| bf16::from_f32(n.unit()).to_bits(), from_bf16, 64);
 }
 
 #[test]
 fn e4m3_gemm_agrees_with_the_reference() {
     // All bit patterns but the two NaNs.
-    let any = |n: &mut Numbers| {
-        Some(n.below(256) as u8)
-            .filter(|b| b & 0x7f != 0x7f)
-            .unwrap_or(0x08)
-    };
+    let any = |n: &mut Numbers| Some(n.below(256) as u8).filter(|b| b & 0x7f != 0x7f).unwrap_or(0x08);
     check_gemm("gemm_e4m3", any, from_e4m3, 96);
 }
 
@@ -110,22 +84,16 @@ fn paged_logits_agree_with_the_reference_under_every_schedule() {
     let weights: Vec<f32> = (0..batch * 64).map(|_| numbers.unit()).collect();
     let mut table = vec![i32::MAX; batch * 5];
     for (row, &len) in lens.iter().enumerate() {
-        (0..len as usize)
-            .step_by(64)
-            .for_each(|p| table[row * 5 + p / 64] = numbers.below(pages as u64) as i32);
+        (0..len as usize).step_by(64).for_each(|p| table[row * 5 + p / 64] = numbers.below(pages as u64) as i32);
     }
     let mut expected = Vec::new();
     for row in 0..batch {
         for p in 0..lens[row] as usize {
             let page = table[row * 5 + p / 64] as usize;
-            let key: Vec<f64> = (0..128)
-                .map(|d| from_bf16(keys[(page * 64 + p % 64) * 128 + d]))
-                .collect();
+            let key: Vec<f64> = (0..128).map(|d| from_bf16(keys[(page * 64 + p % 64) * 128 + d])).collect();
             let (mut sum, mut magnitude) = (0.0, 0.0);
             for h in 0..64 {
-                let head: Vec<f64> = (0..128)
-                    .map(|d| from_bf16(q[(row * 64 + h) * 128 + d]))
-                    .collect();
+                let head: Vec<f64> = (0..128).map(|d| from_bf16(q[(row * 64 + h) * 128 + d])).collect();
                 let (s, m) = dot(&head, &key);
                 sum += f64::from(weights[row * 64 + h]) * s.max(0.0);
                 magnitude += f64::from(weights[row * 64 + h]).abs() * m;
@@ -136,37 +104,17 @@ fn paged_logits_agree_with_the_reference_under_every_schedule() {
     for options in schedules() {
         let mut m = Memory::default();
         let out = m.with("logits", &[7f32; 3 * 320]);
-        let (pq, pk, pw) = (
-            m.with("q", &q),
-            m.with("keys", &keys),
-            m.with("weights", &weights),
-        );
+        let (pq, pk, pw) = (m.with("q", &q), m.with("keys", &keys), m.with("weights", &weights));
         let (pl, pt) = (m.with("lens", &lens), m.with("table", &table));
-        let launch = Launch::new([3, batch as u32, 1], [128, 1, 1])
-            .dynamic_shared(64 * 256 + 4 * 2 * 16 * 256);
-        let launch = launch
-            .arg(out)
-            .arg(pq)
-            .arg(pk)
-            .arg(pw)
-            .arg(pl)
-            .arg(pt)
-            .arg(5i32)
-            .arg(320i32)
-            .arg(pages_per_cta);
+        let launch = Launch::new([3, batch as u32, 1], [128, 1, 1]).dynamic_shared(64 * 256 + 4 * 2 * 16 * 256);
+        let launch = launch.arg(out).arg(pq).arg(pk).arg(pw).arg(pl).arg(pt).arg(5i32).arg(320i32).arg(pages_per_cta);
         run_clean(&k, &launch, &mut m, &options);
         let got = m.read::<f32>(out, 3 * 320);
         for &(row, p, e, magnitude) in &expected {
             let g = got[row * 320 + p];
-            assert!(
-                (f64::from(g) - e).abs() <= 1e-6 * magnitude,
-                "row {row}, position {p}: {g} is not {e}"
-            );
+            assert!((f64::from(g) - e).abs() <= 1e-6 * magnitude, "row {row}, position {p}: {g} is not {e}");
         }
         let written = |i: usize| (i % 320) < lens[i / 320] as usize;
-        assert!(
-            (0..got.len()).all(|i| written(i) || got[i] == 7.0),
-            "something past a row's length was written"
-        );
+        assert!((0..got.len()).all(|i| written(i) || got[i] == 7.0), "something past a row's length was written");
     }
 }

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use lathe_codegen::contract::{Arg, Buffer, Case, Scale};
-use lathe_codegen::ir::{ParamKind, SharedTile};
+use lathe_codegen::ir::{Access as Declared, ParamKind, Phase, SharedTile};
 use lathe_codegen::target::Target;
-use lathe_emulator::{Address, Checks, CpAsync, GlobalMemory, Init, Launch, Module, Options, Rights};
+use lathe_emulator::{
+    Address, Checks, CpAsync, Declaration, Effect, GlobalMemory, Init, Launch, Module, Options, Rights,
+};
 
 use super::arguments::{check, marshal};
 use super::{Access, Backend, Finding, FindingKind, Loaded, Run, RunError, Schedule, finding};
@@ -62,6 +64,7 @@ impl Loaded for Emulated<'_> {
             block: [cuda.threads, 1, 1],
             dynamic_shared: cuda.shared_bytes,
             params: marshal(case, &memory.bases),
+            declarations: self.declarations(case, &memory),
         };
         let cp_async = if schedule.late_copies { CpAsync::Late } else { CpAsync::Eager };
         let options = Options { seed: schedule.seed, cp_async, checks: self.checks, ..Options::default() };
@@ -78,6 +81,45 @@ impl Loaded for Emulated<'_> {
 }
 
 impl Emulated<'_> {
+    /// What the arguments declare of each buffer; arguments that share one are taken together.
+    fn declarations(&self, case: &Case, memory: &Memory) -> Vec<Declaration> {
+        let of = |(index, buffer): (usize, &Buffer)| {
+            let pointers =
+                self.program.kernel.params.iter().zip(&case.args).filter_map(|(param, arg)| match (param.kind, arg) {
+                    (ParamKind::Pointer { access, phase, .. }, Arg::Pointer { buffer, .. }) if *buffer == index => {
+                        Some((access, phase))
+                    }
+                    _ => None,
+                });
+            let (mut reads, mut writes, mut early) = (false, false, true);
+            for (access, phase) in pointers {
+                reads |= access.reads();
+                writes |= access.writes();
+                early &= phase == Phase::BeforeWait;
+            }
+            let effect = match (reads, writes) {
+                (true, true) => Effect::ReadWrite,
+                (true, false) => Effect::Read,
+                // What the launch covers need not be the whole buffer.
+                (false, true) => Effect::WritePart,
+                (false, false) => return None,
+            };
+            let partly = self.program.kernel.params.iter().zip(&case.args).any(|(param, arg)| {
+                matches!((param.kind, arg), (ParamKind::Pointer { access: Declared::WritePart, .. }, Arg::Pointer { buffer, .. }) if *buffer == index)
+            });
+            Some(Declaration {
+                name: buffer.name.clone(),
+                address: memory.bases[index],
+                len: buffer.len,
+                effect,
+                before_wait: early,
+                // Padded rows may store to the same slot of the dummy page.
+                racy: partly,
+            })
+        };
+        case.buffers.iter().enumerate().filter_map(of).collect()
+    }
+
     /// Whether some argument declares that the kernel writes the buffer.
     fn may_write(&self, case: &Case, index: usize) -> bool {
         self.program.kernel.params.iter().zip(&case.args).any(|(param, arg)| match (param.kind, arg) {

@@ -58,11 +58,7 @@ pub(crate) struct WarpClock {
 impl WarpClock {
     pub fn new(warp: u32, agents: usize) -> Self {
         // Epoch 0 means "never".
-        Self {
-            first: warp * LANES as u32,
-            epoch: 1,
-            known: Known::Uniform(Clock::new(agents)),
-        }
+        Self { first: warp * LANES as u32, epoch: 1, known: Known::Uniform(Clock::new(agents)) }
     }
 
     #[inline(always)]
@@ -77,9 +73,7 @@ impl WarpClock {
     pub fn release(&mut self, lanes: u32, into: &mut Clock) {
         match &self.known {
             Known::Uniform(clock) => into.join(clock),
-            Known::PerLane(clocks) => {
-                each(lanes).for_each(|lane| into.join(&clocks[lane as usize]))
-            }
+            Known::PerLane(clocks) => each(lanes).for_each(|lane| into.join(&clocks[lane as usize])),
         }
         for lane in each(lanes) {
             let agent = self.first + lane;

@@ -108,8 +108,18 @@ impl Cx<'_> {
                 *p = *p & !mask | lanes & mask;
             }
             1 => u32::write(&mut self.warp.shadows.rows, inst.ops[operand], &spread(lanes), mask),
-            2 => u64::write(&mut self.warp.shadows.rows, inst.ops[operand], &spread(lanes).map(|m| u64::from(m) | u64::from(m) << 32), mask),
-            _ => u128::write(&mut self.warp.shadows.rows, inst.ops[operand], &spread(lanes).map(|m| if m != 0 { u128::MAX } else { 0 }), mask),
+            2 => u64::write(
+                &mut self.warp.shadows.rows,
+                inst.ops[operand],
+                &spread(lanes).map(|m| u64::from(m) | u64::from(m) << 32),
+                mask,
+            ),
+            _ => u128::write(
+                &mut self.warp.shadows.rows,
+                inst.ops[operand],
+                &spread(lanes).map(|m| if m != 0 { u128::MAX } else { 0 }),
+                mask,
+            ),
         }
     }
 
@@ -163,18 +173,25 @@ impl Cx<'_> {
         let controls = || (0..inst.count as usize).filter(move |&i| control >> i & 1 != 0);
         let steered = controls().fold(0, |m, i| m | self.undefined_lanes(inst, i));
         let data: Vec<usize> = (0..inst.count as usize).filter(|i| control >> i & 1 == 0).collect();
-        let overlap = controls().any(|c| inst.kinds[c].rows != 0 && data.iter().any(|&d| inst.kinds[d].rows != 0 && inst.ops[d] == inst.ops[c]));
+        let overlap = controls().any(|c| {
+            inst.kinds[c].rows != 0 && data.iter().any(|&d| inst.kinds[d].rows != 0 && inst.ops[d] == inst.ops[c])
+        });
         if steered & self.mask != 0 || overlap {
-            let lanes = (0..inst.count as usize).filter(|&i| inst.kinds[i].read).fold(0, |m, i| m | self.undefined_lanes(inst, i));
+            let lanes = (0..inst.count as usize)
+                .filter(|&i| inst.kinds[i].read)
+                .fold(0, |m, i| m | self.undefined_lanes(inst, i));
             (0..inst.count as usize).filter(|&i| inst.kinds[i].written).for_each(|i| self.mark(inst, i, lanes));
             return;
         }
         let warp = &mut self.warp;
+        let mut saved_rows = Vec::new();
+        let mut saved_preds = Vec::new();
         for i in controls() {
             let slot = inst.ops[i] as usize;
             match inst.kinds[i].rows {
-                0 => warp.shadows.preds[slot] = warp.preds[slot],
-                n => (slot..slot + n as usize).for_each(|s| warp.shadows.rows[s] = warp.rows[s]),
+                0 => saved_preds.push((slot, std::mem::replace(&mut warp.shadows.preds[slot], warp.preds[slot]))),
+                n => (slot..slot + n as usize)
+                    .for_each(|s| saved_rows.push((s, std::mem::replace(&mut warp.shadows.rows[s], warp.rows[s])))),
             }
         }
         std::mem::swap(&mut warp.rows, &mut warp.shadows.rows);
@@ -184,19 +201,17 @@ impl Cx<'_> {
         let warp = &mut self.warp;
         std::mem::swap(&mut warp.rows, &mut warp.shadows.rows);
         std::mem::swap(&mut warp.preds, &mut warp.shadows.preds);
-        for i in controls() {
-            let slot = inst.ops[i] as usize;
-            match inst.kinds[i].rows {
-                0 => warp.shadows.preds[slot] = 0,
-                n => warp.shadows.rows[slot..slot + n as usize].fill(Row([0; LANES])),
-            }
-        }
+        // In reverse, in case an operand stands twice.
+        saved_rows.into_iter().rev().for_each(|(slot, row)| warp.shadows.rows[slot] = row);
+        saved_preds.into_iter().rev().for_each(|(slot, pred)| warp.shadows.preds[slot] = pred);
     }
 
     /// At the head of a loop: if no register that is still needed holds undefined bits, the warp is clean again.
     #[cold]
     pub fn forget_dead(&mut self, pc: u32) {
-        let Some(live) = self.env.code.live_at.get(&pc) else { return };
+        let Some(live) = self.env.code.live_at.get(&pc) else {
+            return;
+        };
         let shadows = &self.warp.shadows;
         let clean = live.iter().all(|&(slot, rows)| match rows {
             0 => shadows.preds[slot as usize] == 0,

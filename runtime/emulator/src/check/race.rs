@@ -7,12 +7,13 @@ use super::clock::{Clock, WarpClock};
 use super::shadow::{Conflict, IN_FLIGHT, Kind, Shadow, Touch};
 use crate::exec::Cx;
 use crate::exec::async_copy::{BulkCopy, Copy, Direction};
+use crate::exec::barrier::BARRIERS;
 use crate::exec::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::finding::FindingKind;
 
 /// mbarriers of a CTA that are told apart.
-const MBARRIERS: usize = 256;
+const MBARRIERS: usize = 90;
 
 /// The state of the race check of a CTA.
 #[derive(Default)]
@@ -20,10 +21,10 @@ pub(crate) struct Races {
     warps: Vec<WarpClock>,
     shadow: Shadow,
     mbarriers: HashMap<u32, MBarrierClock>,
+    /// What the named barriers have gathered from those who arrived.
+    barriers: [Clock; BARRIERS],
     /// First agent that is an mbarrier.
     first_mbarrier: u32,
-    /// Scratch.
-    combined: Clock,
 }
 
 /// What an mbarrier passes on from those who arrive to those who wait.
@@ -42,39 +43,31 @@ impl Races {
     pub fn start(&mut self, warps: u32, words: usize) {
         self.first_mbarrier = warps * LANES as u32;
         self.warps.clear();
-        self.warps
-            .extend((0..warps).map(|w| WarpClock::new(w, warps as usize * LANES)));
+        self.warps.extend((0..warps).map(|w| WarpClock::new(w, warps as usize * LANES)));
         self.shadow.reset(words);
         self.mbarriers.clear();
+        self.barriers.iter_mut().for_each(Clock::clear);
     }
 
     fn mbarrier(&mut self, offset: u32) -> &mut MBarrierClock {
         // More mbarriers than can be told apart share agents: a race may then be missed, never invented.
         let agent = self.first_mbarrier + (self.mbarriers.len() % MBARRIERS * LANES) as u32;
-        self.mbarriers
-            .entry(offset)
-            .or_insert_with(|| MBarrierClock {
-                agent,
-                ..MBarrierClock::default()
-            })
+        self.mbarriers.entry(offset).or_insert_with(|| MBarrierClock { agent, ..MBarrierClock::default() })
     }
 }
 
 impl CtaState {
-    /// A barrier has completed: those who waited know what all participants knew and did.
-    pub fn barrier_synchronised(&mut self, participants: &[(u32, u32, bool)]) {
+    /// A barrier has completed: those who waited know what all participants knew, and did before they arrived.
+    pub fn barrier_synchronised(&mut self, barrier: usize, participants: &[(u32, u32, bool)]) {
         let Some(races) = &mut self.races else { return };
-        let mut all = std::mem::take(&mut races.combined);
-        all.clear();
-        for &(warp, lanes, _) in participants {
-            races.warps[warp as usize].release(lanes, &mut all);
-        }
+        let mut all = std::mem::take(&mut races.barriers[barrier]);
         for &(warp, lanes, waits) in participants {
             if waits {
                 races.warps[warp as usize].set(lanes, self.live[warp as usize], &all);
             }
         }
-        races.combined = all;
+        all.clear();
+        races.barriers[barrier] = all;
     }
 }
 
@@ -86,18 +79,9 @@ impl Cx<'_> {
             return;
         };
         let clock = &races.warps[self.warp.id as usize];
-        let mask = if bytes < 4 {
-            (((1u32 << bytes) - 1) << (offset & 3)) as u8
-        } else {
-            0xf
-        };
-        let touch = Touch {
-            agent: self.warp.id * LANES as u32 + lane,
-            epoch: clock.epoch,
-            pc: self.pc,
-            bytes: mask,
-            kind,
-        };
+        let mask = if bytes < 4 { (((1u32 << bytes) - 1) << (offset & 3)) as u8 } else { 0xf };
+        let touch =
+            Touch { agent: self.warp.id * LANES as u32 + lane, epoch: clock.epoch, pc: self.pc, bytes: mask, kind };
         let mut conflict = None;
         for word in offset / 4..(offset + bytes).div_ceil(4) {
             if let Some(c) = races.shadow.touch(word as usize, touch, clock.of(lane)) {
@@ -116,11 +100,7 @@ impl Cx<'_> {
             return;
         };
         let clock = &races.warps[self.warp.id as usize];
-        let mask = if bytes < 4 {
-            (((1u32 << bytes) - 1) << (offset & 3)) as u8
-        } else {
-            0xf
-        };
+        let mask = if bytes < 4 { (((1u32 << bytes) - 1) << (offset & 3)) as u8 } else { 0xf };
         let touch = Touch {
             agent: self.warp.id * LANES as u32 + lane,
             epoch: clock.epoch,
@@ -131,17 +111,10 @@ impl Cx<'_> {
         let mut conflict = None;
         for (i, word) in (offset / 4..(offset + bytes).div_ceil(4)).enumerate() {
             if let Some(c) = races.shadow.touch(word as usize, touch, clock.of(lane)) {
-                let value = if bytes < 4 {
-                    values[0] << (8 * (offset & 3))
-                } else {
-                    values[i]
-                };
+                let value = if bytes < 4 { values[0] << (8 * (offset & 3)) } else { values[i] };
                 let bits = crate::memory::byte_mask(mask);
                 let agrees = (self.cta.shared[word as usize] ^ value) & bits == 0;
-                if !(agrees
-                    && c.earlier.pc == self.pc
-                    && c.earlier.kind == Kind::Write
-                    && c.earlier.epoch != IN_FLIGHT)
+                if !(agrees && c.earlier.pc == self.pc && c.earlier.kind == Kind::Write && c.earlier.epoch != IN_FLIGHT)
                 {
                     conflict.get_or_insert((c, word));
                 }
@@ -155,13 +128,7 @@ impl Cx<'_> {
     #[cold]
     #[inline(never)]
     fn race(&mut self, conflict: Conflict, lane: u32, offset: u32, kind: Kind) {
-        let Touch {
-            agent,
-            epoch,
-            pc,
-            kind: earlier,
-            ..
-        } = conflict.earlier;
+        let Touch { agent, epoch, pc, kind: earlier, .. } = conflict.earlier;
         let first_mbarrier = self.cta.races.as_ref().map_or(0, |r| r.first_mbarrier);
         let copy = epoch == IN_FLIGHT || agent >= first_mbarrier;
         let place = self.shared_address(offset);
@@ -176,10 +143,7 @@ impl Cx<'_> {
             Kind::Atomic => "atomic update",
         };
         let detail = if copy && earlier == Kind::Read {
-            format!(
-                "a {} of bytes that an asynchronous store, not waited for, still reads",
-                verb(kind)
-            )
+            format!("a {} of bytes that an asynchronous store, not waited for, still reads", verb(kind))
         } else if copy {
             format!(
                 "a {} of bytes that an asynchronous copy, not waited for by this lane or not passed on to it, writes",
@@ -198,11 +162,7 @@ impl Cx<'_> {
                 verb(earlier)
             )
         };
-        let finding = if copy {
-            FindingKind::CopyInFlight
-        } else {
-            FindingKind::SharedRace
-        };
+        let finding = if copy { FindingKind::CopyInFlight } else { FindingKind::SharedRace };
         self.report(finding, lane, Some(place), Some(other), detail);
     }
 
@@ -214,12 +174,16 @@ impl Cx<'_> {
         }
         for i in 0..4 {
             // Transposed, word i holds columns 2i and 2i + 1, whose lanes are 8i + row / 2 and 8i + 4 + row / 2.
-            let lane = if transposed {
-                8 * i + row / 2
-            } else {
-                4 * row + i
-            };
+            let lane = if transposed { 8 * i + row / 2 } else { 4 * row + i };
             self.shared_touched(lane, offset + 4 * i, 4, kind);
+        }
+    }
+
+    /// The executing lanes arrive at a named barrier.
+    pub fn barrier_released(&mut self, barrier: usize) {
+        let (warp, lanes) = (self.warp.id as usize, self.mask);
+        if let Some(races) = &mut self.cta.races {
+            races.warps[warp].release(lanes, &mut races.barriers[barrier]);
         }
     }
 
@@ -233,12 +197,7 @@ impl Cx<'_> {
     /// A cp.async has been issued.
     #[inline(always)]
     pub fn copy_started(&mut self, copy: &Copy) {
-        self.in_flight(
-            copy.lane.into(),
-            copy.destination,
-            copy.size.into(),
-            Kind::Write,
-        );
+        self.in_flight(copy.lane.into(), copy.destination, copy.size.into(), Kind::Write);
     }
 
     /// Checks an access that starts now and goes on until someone waits for it.
@@ -248,13 +207,8 @@ impl Cx<'_> {
             return;
         };
         let clock = races.warps[self.warp.id as usize].of(lane);
-        let touch = Touch {
-            agent: self.warp.id * LANES as u32 + lane,
-            epoch: IN_FLIGHT,
-            pc: self.pc,
-            bytes: 0xf,
-            kind,
-        };
+        let touch =
+            Touch { agent: self.warp.id * LANES as u32 + lane, epoch: IN_FLIGHT, pc: self.pc, bytes: 0xf, kind };
         let mut conflict = None;
         for word in offset / 4..(offset + bytes) / 4 {
             if let Some(c) = races.shadow.touch(word as usize, touch, clock) {
@@ -275,9 +229,7 @@ impl Cx<'_> {
         let epoch = races.warps[self.warp.id as usize].epoch;
         let agent = self.warp.id * LANES as u32 + u32::from(copy.lane);
         for word in copy.destination / 4..(copy.destination + u32::from(copy.size)) / 4 {
-            races
-                .shadow
-                .land(word as usize, agent, copy.pc, Kind::Write, epoch);
+            races.shadow.land(word as usize, agent, copy.pc, Kind::Write, epoch);
         }
     }
 
@@ -293,9 +245,7 @@ impl Cx<'_> {
         };
         for copy in copies {
             for word in copy.destination / 4..(copy.destination + u32::from(copy.size)) / 4 {
-                races
-                    .shadow
-                    .hand_over(word as usize, agent, copy.pc, to, epoch);
+                races.shadow.hand_over(word as usize, agent, copy.pc, to, epoch);
             }
         }
     }
@@ -345,9 +295,7 @@ impl Cx<'_> {
     /// A bulk copy has been issued: until its mbarrier or group says so, its shared bytes belong to it.
     pub fn bulk_started(&mut self, copy: &BulkCopy) {
         match copy.direction {
-            Direction::Store { .. } => {
-                self.in_flight(copy.lane, copy.shared, copy.size, Kind::Read)
-            }
+            Direction::Store { .. } => self.in_flight(copy.lane, copy.shared, copy.size, Kind::Read),
             Direction::Load { barrier } => {
                 self.in_flight(copy.lane, copy.shared, copy.size, Kind::Write);
                 let pseudo = |at: u32| Copy {
@@ -358,10 +306,7 @@ impl Cx<'_> {
                     source: 0,
                     pc: copy.pc,
                 };
-                let copies: Vec<Copy> = (copy.shared..copy.shared + copy.size)
-                    .step_by(16)
-                    .map(pseudo)
-                    .collect();
+                let copies: Vec<Copy> = (copy.shared..copy.shared + copy.size).step_by(16).map(pseudo).collect();
                 self.copies_handed_over(barrier, copy.lane, &copies);
             }
         }
@@ -375,9 +320,7 @@ impl Cx<'_> {
         let epoch = races.warps[self.warp.id as usize].epoch;
         let agent = self.warp.id * LANES as u32 + copy.lane;
         for word in copy.shared / 4..(copy.shared + copy.size) / 4 {
-            races
-                .shadow
-                .land(word as usize, agent, copy.pc, Kind::Read, epoch);
+            races.shadow.land(word as usize, agent, copy.pc, Kind::Read, epoch);
         }
     }
 }

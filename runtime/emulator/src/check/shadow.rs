@@ -41,10 +41,7 @@ struct Packed {
 
 impl Packed {
     fn new(agent: u32, pc: u32, epoch: u32) -> Self {
-        Self {
-            tag: agent | pc << AGENT_BITS,
-            epoch,
-        }
+        Self { tag: agent | pc << AGENT_BITS, epoch }
     }
 
     #[inline(always)]
@@ -140,19 +137,12 @@ impl Shadow {
                 _ => group.bytes & touch.bytes == 0,
             };
             if late != 0 && !together && conflict.is_none() {
-                conflict = Some(Conflict {
-                    earlier: group.touch(late.trailing_zeros()),
-                });
+                conflict = Some(Conflict { earlier: group.touch(late.trailing_zeros()) });
             }
             // What this access covers and comes after need not be remembered: whoever is ordered after this one is ordered after both.
-            let covers = group.bytes & !touch.bytes == 0
-                && (touch.kind != Kind::Read || group.kind == Kind::Read);
+            let covers = group.bytes & !touch.bytes == 0 && (touch.kind != Kind::Read || group.kind == Kind::Read);
             if covers {
-                group.lanes &= if conflict.is_some() && !together {
-                    0
-                } else {
-                    late
-                };
+                group.lanes &= if conflict.is_some() && !together { 0 } else { late };
             }
             merged |= group.lanes != 0 && group.take_in(touch);
             group.lanes != 0
@@ -179,13 +169,7 @@ impl Shadow {
                 list.push(Group::of(unpack(packed, kind)));
             }
         }
-        self.words[word] = Word {
-            write: Packed {
-                tag: LISTED,
-                epoch: number,
-            },
-            read: Packed::default(),
-        };
+        self.words[word] = Word { write: Packed { tag: LISTED, epoch: number }, read: Packed::default() };
         number as usize
     }
 
@@ -196,11 +180,7 @@ impl Shadow {
             self.replace(word, agent, pc, kind, |touch| touch.epoch = epoch);
             return;
         }
-        let packed = if kind == Kind::Write {
-            &mut w.write
-        } else {
-            &mut w.read
-        };
+        let packed = if kind == Kind::Write { &mut w.write } else { &mut w.read };
         if packed.epoch == IN_FLIGHT && packed.tag == Packed::new(agent, pc, 0).tag {
             packed.epoch = epoch;
         }
@@ -210,9 +190,7 @@ impl Shadow {
     pub fn hand_over(&mut self, word: usize, agent: u32, pc: u32, to: u32, epoch: u32) {
         let w = &mut self.words[word];
         if w.write.tag == LISTED {
-            self.replace(word, agent, pc, Kind::Write, |touch| {
-                (touch.agent, touch.epoch) = (to, epoch)
-            });
+            self.replace(word, agent, pc, Kind::Write, |touch| (touch.agent, touch.epoch) = (to, epoch));
         } else if w.write.epoch == IN_FLIGHT && w.write.tag == Packed::new(agent, pc, 0).tag {
             w.write = Packed::new(to, pc, epoch);
         }
@@ -221,14 +199,7 @@ impl Shadow {
 
 impl Shadow {
     /// Changes an access in flight in the word's list.
-    fn replace(
-        &mut self,
-        word: usize,
-        agent: u32,
-        pc: u32,
-        kind: Kind,
-        change: impl Fn(&mut Touch),
-    ) {
+    fn replace(&mut self, word: usize, agent: u32, pc: u32, kind: Kind, change: impl Fn(&mut Touch)) {
         let list = &mut self.lists[self.words[word].write.epoch as usize];
         let is_it = |g: &Group| {
             (g.pc, g.kind, g.epoch) == (pc, kind, IN_FLIGHT)
@@ -261,43 +232,18 @@ struct Group {
 
 impl Group {
     fn of(touch: Touch) -> Self {
-        let Touch {
-            agent,
-            epoch,
-            pc,
-            bytes,
-            kind,
-        } = touch;
-        Self {
-            first: agent & !31,
-            lanes: 1 << (agent & 31),
-            epoch,
-            pc,
-            bytes,
-            kind,
-        }
+        let Touch { agent, epoch, pc, bytes, kind } = touch;
+        Self { first: agent & !31, lanes: 1 << (agent & 31), epoch, pc, bytes, kind }
     }
 
     fn touch(&self, lane: u32) -> Touch {
-        Touch {
-            agent: self.first + lane,
-            epoch: self.epoch,
-            pc: self.pc,
-            bytes: self.bytes,
-            kind: self.kind,
-        }
+        Touch { agent: self.first + lane, epoch: self.epoch, pc: self.pc, bytes: self.bytes, kind: self.kind }
     }
 
     /// Adds a lane's access if it is the same.
     fn take_in(&mut self, touch: Touch) -> bool {
         let same = (self.first, self.epoch, self.pc, self.bytes, self.kind)
-            == (
-                touch.agent & !31,
-                touch.epoch,
-                touch.pc,
-                touch.bytes,
-                touch.kind,
-            );
+            == (touch.agent & !31, touch.epoch, touch.pc, touch.bytes, touch.kind);
         if same {
             self.lanes |= 1 << (touch.agent & 31);
         }
@@ -318,11 +264,5 @@ impl Group {
 }
 
 fn unpack(packed: Packed, kind: Kind) -> Touch {
-    Touch {
-        agent: packed.agent(),
-        epoch: packed.epoch,
-        pc: packed.pc(),
-        bytes: 0xf,
-        kind,
-    }
+    Touch { agent: packed.agent(), epoch: packed.epoch, pc: packed.pc(), bytes: 0xf, kind }
 }

@@ -136,11 +136,7 @@ pub(crate) struct Form<'d, 'm> {
 impl<'d, 'm> Form<'d, 'm> {
     /// `modifiers` is what follows the name of the row in the opcode.
     pub fn new(decoder: &'d mut Decoder<'m>, inst: &'m Instruction, modifiers: &'m str) -> Self {
-        let modifiers = modifiers
-            .split('.')
-            .filter(|m| !m.is_empty())
-            .map(|m| (m, false))
-            .collect();
+        let modifiers = modifiers.split('.').filter(|m| !m.is_empty()).map(|m| (m, false)).collect();
         Self {
             decoder,
             inst,
@@ -157,11 +153,7 @@ impl<'d, 'm> Form<'d, 'm> {
     }
 
     pub fn unsupported<T>(&self, what: impl Into<String>) -> Result<T> {
-        Err(Error::Unsupported {
-            line: self.inst.line,
-            opcode: self.inst.opcode.clone(),
-            what: what.into(),
-        })
+        Err(Error::Unsupported { line: self.inst.line, opcode: self.inst.opcode.clone(), what: what.into() })
     }
 
     /// Takes a modifier if it is there.
@@ -260,10 +252,7 @@ impl<'d, 'm> Form<'d, 'm> {
         if items.len() == count {
             Ok(items)
         } else {
-            self.unsupported(format!(
-                "a vector of {count} was expected, {} are given",
-                items.len()
-            ))
+            self.unsupported(format!("a vector of {count} was expected, {} are given", items.len()))
         }
     }
 
@@ -276,30 +265,15 @@ impl<'d, 'm> Form<'d, 'm> {
             }
             Operand::Sink => Virtual::Sink(rows),
             _ => {
-                return self.unsupported(format!(
-                    "destination {} must be a register",
-                    self.operands.len()
-                ));
+                return self.unsupported(format!("destination {} must be a register", self.operands.len()));
             }
         };
-        self.push(
-            value,
-            Kind {
-                rows,
-                written: true,
-                read: false,
-            },
-            false,
-        )
+        self.push(value, Kind { rows, written: true, read: false }, false)
     }
 
     pub fn src_from(&mut self, operand: &Operand, ty: Ty) -> Result<()> {
         let rows = ty.rows();
-        let kind = Kind {
-            rows,
-            written: false,
-            read: true,
-        };
+        let kind = Kind { rows, written: false, read: true };
         let constant = |bits: u64| Virtual::Constant(rows, bits);
         let value = match operand {
             Operand::Reg(r) | Operand::Not(r) => {
@@ -318,13 +292,9 @@ impl<'d, 'm> Form<'d, 'm> {
                 Ty::F64 => constant((*v as f64).to_bits()),
                 _ => constant(truncate(*v as u64, ty.bytes())),
             },
-            Operand::F32(bits) if ty == Ty::F64 => {
-                constant(f64::from(f32::from_bits(*bits)).to_bits())
-            }
+            Operand::F32(bits) if ty == Ty::F64 => constant(f64::from(f32::from_bits(*bits)).to_bits()),
             Operand::F32(bits) => constant((*bits).into()),
-            Operand::F64(bits) if ty.bytes() <= 4 => {
-                constant((f64::from_bits(*bits) as f32).to_bits().into())
-            }
+            Operand::F64(bits) if ty.bytes() <= 4 => constant((f64::from_bits(*bits) as f32).to_bits().into()),
             Operand::F64(bits) => constant(*bits),
             Operand::Special(name) => match Special::parse(name) {
                 Some(special) => Virtual::Special(special),
@@ -337,10 +307,7 @@ impl<'d, 'm> Form<'d, 'm> {
                 constant(truncate(address, ty.bytes()))
             }
             _ => {
-                return self.unsupported(format!(
-                    "operand {} must be a register or a constant",
-                    self.next
-                ));
+                return self.unsupported(format!("operand {} must be a register or a constant", self.next));
             }
         };
         let negated = matches!(operand, Operand::Not(_));
@@ -353,10 +320,7 @@ impl<'d, 'm> Form<'d, 'm> {
     pub fn place(&self, name: &str) -> Result<Place> {
         match self.decoder.places.get(name) {
             Some(place) => Ok(*place),
-            None => self.unsupported(format!(
-                "`{}` is not declared",
-                name.split('@').next().unwrap_or(name)
-            )),
+            None => self.unsupported(format!("`{}` is not declared", name.split('@').next().unwrap_or(name))),
         }
     }
 
@@ -371,11 +335,7 @@ impl<'d, 'm> Form<'d, 'm> {
             Operand::Reg(r) => {
                 let narrow = class_rows(self.decoder.body.registers[*r as usize]) == 1;
                 self.src_from(base, if narrow { Ty::U32 } else { Ty::U64 })?;
-                Ok(if narrow {
-                    AddressBase::Narrow
-                } else {
-                    AddressBase::Wide
-                })
+                Ok(if narrow { AddressBase::Narrow } else { AddressBase::Wide })
             }
             Operand::Int(v) => {
                 self.src_from(&Operand::Int(*v), Ty::U64)?;
@@ -400,10 +360,7 @@ impl<'d, 'm> Form<'d, 'm> {
         if rows == ty.rows() {
             Ok(())
         } else {
-            self.unsupported(format!(
-                "operand {} is a register of another width than the type",
-                self.next
-            ))
+            self.unsupported(format!("operand {} is a register of another width than the type", self.next))
         }
     }
 
@@ -411,11 +368,7 @@ impl<'d, 'm> Form<'d, 'm> {
         if self.operands.len() == MAX_OPERANDS {
             return self.unsupported(format!("more than {MAX_OPERANDS} registers"));
         }
-        self.operands.push(Slot {
-            value,
-            kind,
-            negated,
-        });
+        self.operands.push(Slot { value, kind, negated });
         Ok(())
     }
 
@@ -435,12 +388,7 @@ impl<'d, 'm> Form<'d, 'm> {
 
     /// Ends the decoding.
     pub fn done(self, run: Run) -> Result<Built> {
-        let left: Vec<&str> = self
-            .modifiers
-            .iter()
-            .filter(|m| !m.1)
-            .map(|m| m.0)
-            .collect();
+        let left: Vec<&str> = self.modifiers.iter().filter(|m| !m.1).map(|m| m.0).collect();
         if !left.is_empty() {
             return self.unsupported(format!("modifier .{} is not supported", left.join(", .")));
         }
@@ -451,10 +399,7 @@ impl<'d, 'm> Form<'d, 'm> {
                 self.next
             ));
         }
-        let guard = self
-            .inst
-            .guard
-            .map(|(r, negated)| (Virtual::Register(r), negated));
+        let guard = self.inst.guard.map(|(r, negated)| (Virtual::Register(r), negated));
         if let Some((Virtual::Register(r), _)) = guard
             && self.decoder.body.registers[r as usize] != Class::Pred
         {
@@ -475,11 +420,7 @@ impl<'d, 'm> Form<'d, 'm> {
 }
 
 fn truncate(value: u64, bytes: u32) -> u64 {
-    if bytes >= 8 {
-        value
-    } else {
-        value & ((1 << (8 * bytes)) - 1)
-    }
+    if bytes >= 8 { value } else { value & ((1 << (8 * bytes)) - 1) }
 }
 
 /// Whether an operand names a variable.

@@ -15,6 +15,7 @@ pub(crate) struct Slots {
     pub constants: Vec<(u16, u8, u64)>,
     pub specials: Vec<(u16, Special)>,
     pub unwritten: Vec<(u16, u8)>,
+    pub live_at: HashMap<u32, Vec<(u16, u8)>>,
 }
 
 impl Slots {
@@ -37,24 +38,13 @@ impl Liveness {
         let words = body.registers.len().div_ceil(64);
         let blocks = blocks(forms);
         let mut block_in = vec![0u64; words * blocks.len()];
-        let block_at: HashMap<usize, usize> = blocks
-            .iter()
-            .enumerate()
-            .map(|(i, b)| (b.start, i))
-            .collect();
+        let block_at: HashMap<usize, usize> = blocks.iter().enumerate().map(|(i, b)| (b.start, i)).collect();
         let mut changed = true;
         let mut live = vec![0u64; words];
         while changed {
             changed = false;
             for (i, block) in blocks.iter().enumerate().rev() {
-                live_out(
-                    &mut live,
-                    words,
-                    &forms[block.end - 1],
-                    block.end,
-                    &block_in,
-                    &block_at,
-                );
+                live_out(&mut live, words, &forms[block.end - 1], block.end, &block_in, &block_at);
                 for form in forms[block.clone()].iter().rev() {
                     step(&mut live, form);
                 }
@@ -65,19 +55,25 @@ impl Liveness {
                 }
             }
         }
-        Self {
-            words,
-            live_in: block_in,
+        Self { words, live_in: block_in }
+    }
+
+    /// Registers live on entry to the block that starts at `pc`.
+    fn at_block(&self, forms: &[Built], pc: u32) -> Vec<u32> {
+        let at = blocks(forms).iter().position(|b| b.start == pc as usize);
+        let mut out = Vec::new();
+        if let Some(i) = at {
+            for_each_bit(&self.live_in[i * self.words..(i + 1) * self.words], |r| out.push(r));
         }
+        out
     }
 
     fn entry(&self) -> impl Iterator<Item = u32> + '_ {
         let first = self.live_in.get(..self.words).unwrap_or(&[]);
-        first.iter().enumerate().flat_map(|(w, &bits)| {
-            (0..64)
-                .filter(move |b| bits >> b & 1 != 0)
-                .map(move |b| (w * 64 + b) as u32)
-        })
+        first
+            .iter()
+            .enumerate()
+            .flat_map(|(w, &bits)| (0..64).filter(move |b| bits >> b & 1 != 0).map(move |b| (w * 64 + b) as u32))
     }
 }
 
@@ -93,12 +89,7 @@ fn blocks(forms: &[Built]) -> Vec<std::ops::Range<usize>> {
     starts.dedup();
     starts.retain(|&s| s < forms.len());
     let ends = starts.iter().skip(1).copied().chain([forms.len()]);
-    starts
-        .iter()
-        .copied()
-        .zip(ends)
-        .map(|(s, e)| s..e)
-        .collect()
+    starts.iter().copied().zip(ends).map(|(s, e)| s..e).collect()
 }
 
 fn live_out(
@@ -111,17 +102,9 @@ fn live_out(
 ) {
     live.fill(0);
     let falls_through = (!last.ends || last.guard.is_some()).then_some(end);
-    for next in last
-        .targets
-        .iter()
-        .map(|&t| t as usize)
-        .chain(falls_through)
-    {
+    for next in last.targets.iter().map(|&t| t as usize).chain(falls_through) {
         if let Some(&block) = block_at.get(&next) {
-            for (l, b) in live
-                .iter_mut()
-                .zip(&block_in[block * words..(block + 1) * words])
-            {
+            for (l, b) in live.iter_mut().zip(&block_in[block * words..(block + 1) * words]) {
                 *l |= b;
             }
         }
@@ -139,11 +122,7 @@ fn step(live: &mut [u64], form: &Built) {
         }
     }
     let guard = form.guard.map(|g| g.0);
-    let reads = form
-        .operands
-        .iter()
-        .filter(|s| s.kind.read)
-        .map(|s| s.value);
+    let reads = form.operands.iter().filter(|s| s.kind.read).map(|s| s.value);
     for value in reads.chain(guard) {
         if let Virtual::Register(r) = value {
             live[r as usize / 64] |= 1 << (r % 64);
@@ -155,15 +134,12 @@ fn step(live: &mut [u64], form: &Built) {
 pub(crate) fn assign(body: &Body, forms: &[Built]) -> Result<Slots, String> {
     let liveness = Liveness::of(body, forms);
     let intervals = intervals(body, forms, &liveness);
-    let mut order: Vec<u32> = (0..body.registers.len() as u32)
-        .filter(|&r| intervals[r as usize].is_some())
-        .collect();
+    let mut order: Vec<u32> = (0..body.registers.len() as u32).filter(|&r| intervals[r as usize].is_some()).collect();
     order.sort_by_key(|&r| intervals[r as usize]);
 
     // One pool of rows a class width (1, 2, 4) and one of predicates (0).
     let mut free: [Vec<u16>; 5] = Default::default();
-    let mut active: std::collections::BinaryHeap<std::cmp::Reverse<(u32, u32)>> =
-        Default::default();
+    let mut active: std::collections::BinaryHeap<std::cmp::Reverse<(u32, u32)>> = Default::default();
     let mut registers = vec![0u16; body.registers.len()];
     let (mut rows, mut preds) = (0usize, 2usize);
     for r in order {
@@ -175,9 +151,7 @@ pub(crate) fn assign(body: &Body, forms: &[Built]) -> Result<Slots, String> {
             free[class_rows(body.registers[old as usize]) as usize].push(registers[old as usize]);
         }
         let width = class_rows(body.registers[r as usize]) as usize;
-        registers[r as usize] = free[width]
-            .pop()
-            .unwrap_or_else(|| take(width, &mut rows, &mut preds));
+        registers[r as usize] = free[width].pop().unwrap_or_else(|| take(width, &mut rows, &mut preds));
         active.push(std::cmp::Reverse((end, r)));
     }
 
@@ -189,6 +163,7 @@ pub(crate) fn assign(body: &Body, forms: &[Built]) -> Result<Slots, String> {
         constants: vec![],
         specials: vec![],
         unwritten: vec![],
+        live_at: HashMap::new(),
     };
     slots.fixed.insert(Virtual::False, 0);
     slots.fixed.insert(Virtual::True, 1);
@@ -209,19 +184,14 @@ pub(crate) fn assign(body: &Body, forms: &[Built]) -> Result<Slots, String> {
         }
     }
     if rows.max(preds) >= usize::from(u16::MAX) {
-        return Err(format!(
-            "it needs {rows} rows of registers at once; 65534 are the emulator's limit"
-        ));
+        return Err(format!("it needs {rows} rows of registers at once; 65534 are the emulator's limit"));
     }
-    slots.unwritten = liveness
-        .entry()
-        .map(|r| {
-            (
-                slots.registers[r as usize],
-                class_rows(body.registers[r as usize]),
-            )
-        })
-        .collect();
+    let place = |r: u32| (slots.registers[r as usize], class_rows(body.registers[r as usize]));
+    let heads =
+        forms.iter().enumerate().flat_map(|(i, f)| f.targets.iter().filter(move |&&t| t as usize <= i)).copied();
+    slots.live_at = heads.map(|t| (t, liveness.at_block(forms, t).into_iter().map(place).collect())).collect();
+    slots.unwritten =
+        liveness.entry().map(|r| (slots.registers[r as usize], class_rows(body.registers[r as usize]))).collect();
     (slots.rows, slots.preds) = (rows, preds);
     Ok(slots)
 }
@@ -242,12 +212,7 @@ fn intervals(body: &Body, forms: &[Built], liveness: &Liveness) -> Vec<Option<(u
         out[r as usize] = Some((start.min(at), end.max(at)));
     };
     for (i, form) in forms.iter().enumerate() {
-        for value in form
-            .operands
-            .iter()
-            .map(|s| s.value)
-            .chain(form.guard.map(|g| g.0))
-        {
+        for value in form.operands.iter().map(|s| s.value).chain(form.guard.map(|g| g.0)) {
             if let Virtual::Register(r) = value {
                 touch(r, i);
             }
@@ -256,24 +221,11 @@ fn intervals(body: &Body, forms: &[Built], liveness: &Liveness) -> Vec<Option<(u
     // A register live into a block is live from its start, and to the end of every block that can jump there.
     let words = liveness.words;
     let blocks = blocks(forms);
-    let at: HashMap<usize, usize> = blocks
-        .iter()
-        .enumerate()
-        .map(|(i, b)| (b.start, i))
-        .collect();
+    let at: HashMap<usize, usize> = blocks.iter().enumerate().map(|(i, b)| (b.start, i)).collect();
     let mut live = vec![0u64; words];
     for (i, block) in blocks.iter().enumerate() {
-        for_each_bit(&liveness.live_in[i * words..(i + 1) * words], |r| {
-            touch(r, block.start)
-        });
-        live_out(
-            &mut live,
-            words,
-            &forms[block.end - 1],
-            block.end,
-            &liveness.live_in,
-            &at,
-        );
+        for_each_bit(&liveness.live_in[i * words..(i + 1) * words], |r| touch(r, block.start));
+        live_out(&mut live, words, &forms[block.end - 1], block.end, &liveness.live_in, &at);
         for_each_bit(&live, |r| touch(r, block.end - 1));
     }
     out

@@ -44,11 +44,7 @@ impl Inst {
     /// All ones where the predicate operand is negated.
     #[inline(always)]
     pub fn negate(&self, operand: usize) -> u32 {
-        if self.negated >> operand & 1 != 0 {
-            !0
-        } else {
-            0
-        }
+        if self.negated >> operand & 1 != 0 { !0 } else { 0 }
     }
 }
 
@@ -61,17 +57,23 @@ pub(crate) struct Kind {
     pub read: bool,
 }
 
-/// How undefined bytes travel through an instruction.
+/// How undefined bits travel through an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Taint {
-    /// Any undefined byte of a lane's sources makes the lane's destinations undefined.
+    /// Any undefined bit of a lane's sources makes the lane's destinations undefined.
     #[default]
     Any,
-    /// Byte i of the destination comes from byte i of the sources (bitwise operations, selection, copies).
-    Bytes,
-    /// As `Bytes`, by 16-bit halves (packed arithmetic).
-    Halves,
-    /// The instruction moves definedness itself (memory, shuffles, matrices).
+    /// As `Any`, by 16-bit halves (packed arithmetic).
+    Element,
+    /// A bit of the result depends on the bits at and below it (sums and low products).
+    Upwards,
+    /// Bitwise and: a defined 0 decides.
+    And,
+    /// Bitwise or: a defined 1 decides.
+    Or,
+    /// The instruction only moves bits: it does the same to their definedness, steered by the operands in the mask.
+    Same { control: u32 },
+    /// The instruction sees to it itself (memory, exchanges between lanes).
     Own,
 }
 
@@ -112,6 +114,8 @@ pub(crate) struct Code {
     /// Uses global atomics: its CTAs must be interleaved deterministically.
     pub global_atomics: bool,
     pub uses_pdl_wait: bool,
+    /// Registers that are live at the targets of backward jumps.
+    pub live_at: HashMap<u32, Vec<(u16, u8)>>,
 }
 
 /// A variable of the module in global or constant memory.
@@ -224,20 +228,13 @@ impl Kernel {
     /// The `.loc` chain of a PTX line: the innermost place first, then the places it was inlined at.
     pub fn sources_of_line(&self, ptx_line: u32) -> Vec<SourceLocation> {
         let at = self.code.lines.iter().position(|&l| l == ptx_line);
-        self.code
-            .locations
-            .chain(at.and_then(|i| self.code.locs[i]))
+        self.code.locations.chain(at.and_then(|i| self.code.locs[i]))
     }
 }
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Kernel({}, {} instructions)",
-            self.code.name,
-            self.code.insts.len()
-        )
+        write!(f, "Kernel({}, {} instructions)", self.code.name, self.code.insts.len())
     }
 }
 
@@ -322,44 +319,27 @@ pub(crate) fn kernel(module: &Module, entry: &Entry) -> Result<Kernel> {
     }
     let module_variables = lay_out_module(module);
     for v in &module_variables {
-        let name = module
-            .global
-            .iter()
-            .chain(&module.constant)
-            .find(|m| m.name == v.name)
-            .map(|m| m.name.as_str());
+        let name = module.global.iter().chain(&module.constant).find(|m| m.name == v.name).map(|m| m.name.as_str());
         if let Some(name) = name {
             places.entry(name).or_insert(Place::Module(v.address));
         }
     }
 
-    let mut decoder = Decoder {
-        body: &entry.body,
-        places,
-        global_atomics: false,
-        uses_pdl_wait: false,
-    };
+    let mut decoder = Decoder { body: &entry.body, places, global_atomics: false, uses_pdl_wait: false };
     let mut forms = Vec::with_capacity(entry.body.instructions.len() + 1);
     for inst in &entry.body.instructions {
         forms.push(isa::decode(&mut decoder, inst)?);
     }
     // Falling off the end is a return.
     forms.push(isa::implicit_return());
-    let slots = liveness::assign(&entry.body, &forms).map_err(|what| Error::Launch {
-        kernel: entry.name.clone(),
-        what,
-    })?;
+    let slots =
+        liveness::assign(&entry.body, &forms).map_err(|what| Error::Launch { kernel: entry.name.clone(), what })?;
 
     let mut lines: Vec<u32> = entry.body.instructions.iter().map(|i| i.line).collect();
     lines.push(lines.last().copied().unwrap_or(1));
     let mut locs: Vec<Option<u32>> = entry.body.instructions.iter().map(|i| i.loc).collect();
     locs.push(locs.last().copied().flatten());
-    let mut opcodes: Vec<String> = entry
-        .body
-        .instructions
-        .iter()
-        .map(|i| i.opcode.clone())
-        .collect();
+    let mut opcodes: Vec<String> = entry.body.instructions.iter().map(|i| i.opcode.clone()).collect();
     opcodes.push("ret".into());
     let insts = forms.iter().map(|f| finish(f, &slots)).collect();
     Ok(Kernel {
@@ -386,6 +366,7 @@ pub(crate) fn kernel(module: &Module, entry: &Entry) -> Result<Kernel> {
             module_variables,
             global_atomics: decoder.global_atomics,
             uses_pdl_wait: decoder.uses_pdl_wait,
+            live_at: slots.live_at.clone(),
         }),
     })
 }
@@ -419,19 +400,9 @@ fn place_after(end: &mut u64, align: u64, size: u64) -> u64 {
 }
 
 fn lay_out_shared(module: &Module, entry: &Entry) -> Result<(Vec<SharedVariable>, u32)> {
-    let used = |v: &&Variable| {
-        entry
-            .body
-            .instructions
-            .iter()
-            .any(|i| i.operands.iter().any(|o| form::mentions(o, &v.name)))
-    };
-    let mut variables: Vec<&Variable> = module
-        .shared
-        .iter()
-        .filter(used)
-        .chain(&entry.body.shared)
-        .collect();
+    let used =
+        |v: &&Variable| entry.body.instructions.iter().any(|i| i.operands.iter().any(|o| form::mentions(o, &v.name)));
+    let mut variables: Vec<&Variable> = module.shared.iter().filter(used).chain(&entry.body.shared).collect();
     variables.sort_by_key(|v| std::cmp::Reverse(v.align));
     let (mut end, mut out, mut dynamic_align) = (0u64, Vec::new(), 16);
     for v in variables.iter().filter(|v| v.size > 0) {
@@ -442,28 +413,16 @@ fn lay_out_shared(module: &Module, entry: &Entry) -> Result<(Vec<SharedVariable>
                 what: format!("{end} bytes of static shared memory; no device has that much"),
             });
         }
-        out.push(SharedVariable {
-            name: v.name.clone(),
-            offset: offset as u32,
-            size: v.size as u32,
-        });
+        out.push(SharedVariable { name: v.name.clone(), offset: offset as u32, size: v.size as u32 });
     }
     for v in variables.iter().filter(|v| v.size == 0) {
         dynamic_align = dynamic_align.max(v.align);
     }
     let dynamic = (end as u32).next_multiple_of(dynamic_align.max(1));
     for v in variables.iter().filter(|v| v.size == 0) {
-        out.push(SharedVariable {
-            name: v.name.clone(),
-            offset: dynamic,
-            size: 0,
-        });
+        out.push(SharedVariable { name: v.name.clone(), offset: dynamic, size: 0 });
     }
-    let bytes = if variables.iter().any(|v| v.size == 0) {
-        dynamic
-    } else {
-        end as u32
-    };
+    let bytes = if variables.iter().any(|v| v.size == 0) { dynamic } else { end as u32 };
     Ok((out, bytes))
 }
 
@@ -476,13 +435,7 @@ fn lay_out_module(module: &Module) -> Vec<ModuleVariable> {
         .map(|(v, read_only)| {
             // A gap between variables, so that an overrun is found.
             let address = place_after(&mut end, u64::from(v.align).max(256), v.size + 256);
-            ModuleVariable {
-                name: v.name.clone(),
-                address,
-                size: v.size,
-                init: v.init.clone(),
-                read_only,
-            }
+            ModuleVariable { name: v.name.clone(), address, size: v.size, init: v.init.clone(), read_only }
         })
         .collect()
 }

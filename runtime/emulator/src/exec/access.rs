@@ -4,8 +4,7 @@ use super::Cx;
 use super::lanes::{LANES, Lane};
 use crate::finding::{Address, FindingKind};
 use crate::memory::{
-    Allocation, Cursor, LOCAL_WINDOW, PARAM_WINDOW, Rights, SHARED_BASE, SHARED_WINDOW,
-    WINDOW_BYTES, byte_mask,
+    Allocation, Cursor, LOCAL_WINDOW, PARAM_WINDOW, Rights, SHARED_BASE, SHARED_WINDOW, WINDOW_BYTES, byte_mask,
 };
 
 /// State space of an access, as the opcode gives it.
@@ -129,9 +128,7 @@ impl<'a> Cx<'a> {
         last: &mut usize,
     ) -> Option<Target<'a>> {
         let memory = self.env.memory;
-        let hit = memory
-            .get(*last)
-            .filter(|a| address.wrapping_sub(a.base) < a.len);
+        let hit = memory.get(*last).filter(|a| address.wrapping_sub(a.base) < a.len);
         let allocation = match hit {
             Some(a) => a,
             None => match memory.find(address) {
@@ -157,18 +154,14 @@ impl<'a> Cx<'a> {
             );
             return None;
         }
+        self.check_declared(address, bytes, intent, lane);
+        self.global_touched(allocation, offset, bytes, intent, lane);
         Some(Target::Global(allocation, offset))
     }
 
     /// Reads up to 32 bytes, a multiple of 4 unless fewer than 4.
     #[inline]
-    pub fn read(
-        &mut self,
-        target: Target<'a>,
-        bytes: u32,
-        lane: u32,
-        cursor: &mut Cursor<'a>,
-    ) -> [u32; WORDS] {
+    pub fn read(&mut self, target: Target<'a>, bytes: u32, lane: u32, cursor: &mut Cursor<'a>) -> [u32; WORDS] {
         let mut out = [0; WORDS];
         let words = bytes.div_ceil(4) as usize;
         match target {
@@ -198,6 +191,61 @@ impl<'a> Cx<'a> {
         out
     }
 
+    /// The undefined bits of what [`Cx::read`] reads.
+    #[inline]
+    pub fn read_shadow(&mut self, target: Target<'a>, bytes: u32, lane: u32, cursor: &mut Cursor<'a>) -> [u32; WORDS] {
+        let mut out = [0; WORDS];
+        let words = bytes.div_ceil(4) as usize;
+        match target {
+            Target::Global(allocation, offset) => {
+                for (i, word) in out[..words].iter_mut().enumerate() {
+                    *word = byte_mask(cursor.undefined(allocation, (offset & !3) + 4 * i as u64));
+                }
+                shift_in(&mut out[0], offset as u32, bytes);
+            }
+            Target::Shared(offset) => {
+                let at = offset as usize / 4;
+                out[..words].copy_from_slice(&self.cta.shared_shadow[at..at + words]);
+                shift_in(&mut out[0], offset, bytes);
+            }
+            Target::Local(offset) => {
+                for (i, word) in out[..words].iter_mut().enumerate() {
+                    *word = self.warp.local_shadow[(offset as usize / 4 + i) * LANES + lane as usize];
+                }
+                shift_in(&mut out[0], offset, bytes);
+            }
+            Target::Param(_) => {}
+        }
+        out
+    }
+
+    /// Notes which bits of a write were undefined. To global memory they go with the write itself.
+    #[inline]
+    pub fn write_shadow(&mut self, target: Target<'a>, bytes: u32, lane: u32, values: &[u32; WORDS]) {
+        let words = bytes.div_ceil(4) as usize;
+        match target {
+            Target::Shared(offset) => {
+                let at = offset as usize / 4;
+                if bytes < 4 {
+                    merge(&mut self.cta.shared_shadow[at], offset, bytes, values[0]);
+                } else {
+                    self.cta.shared_shadow[at..at + words].copy_from_slice(&values[..words]);
+                }
+            }
+            Target::Local(offset) => {
+                let at = (offset as usize / 4) * LANES + lane as usize;
+                if bytes < 4 {
+                    merge(&mut self.warp.local_shadow[at], offset, bytes, values[0]);
+                } else {
+                    for (i, &value) in values[..words].iter().enumerate() {
+                        self.warp.local_shadow[at + i * LANES] = value;
+                    }
+                }
+            }
+            Target::Global(..) | Target::Param(_) => {}
+        }
+    }
+
     /// Writes what [`Cx::read`] reads.
     #[inline]
     pub fn write(
@@ -206,6 +254,7 @@ impl<'a> Cx<'a> {
         bytes: u32,
         lane: u32,
         values: &[u32; WORDS],
+        undefined: &[u32; WORDS],
         cursor: &mut Cursor<'a>,
     ) {
         let words = bytes.div_ceil(4) as usize;
@@ -214,10 +263,16 @@ impl<'a> Cx<'a> {
                 if bytes < 4 {
                     let shift = (offset & 3) as u32;
                     let mask = (((1u32 << bytes) - 1) << shift) as u8;
-                    cursor.store(allocation, offset & !3, values[0] << (8 * shift), mask, 0);
+                    cursor.store(
+                        allocation,
+                        offset & !3,
+                        values[0] << (8 * shift),
+                        mask,
+                        undefined_bytes(undefined[0] << (8 * shift)),
+                    );
                 } else {
                     for (i, &value) in values[..words].iter().enumerate() {
-                        cursor.store(allocation, offset + 4 * i as u64, value, 0xf, 0);
+                        cursor.store(allocation, offset + 4 * i as u64, value, 0xf, undefined_bytes(undefined[i]));
                     }
                 }
             }
@@ -255,23 +310,14 @@ impl<'a> Cx<'a> {
 
     /// Checks the global side of a bulk copy.
     pub fn global_range(&mut self, address: u64, bytes: u32, intent: Intent, lane: u32) -> bool {
-        self.global_target(address, bytes, intent, lane, &mut 0)
-            .is_some()
+        self.global_target(address, bytes, intent, lane, &mut 0).is_some()
     }
 
     /// Checks a condition that PTX puts on an address.
     #[cold]
-    pub fn misaligned(
-        &mut self,
-        space: Space,
-        address: u64,
-        bytes: u32,
-        lane: u32,
-    ) -> Option<Target<'a>> {
+    pub fn misaligned(&mut self, space: Space, address: u64, bytes: u32, lane: u32) -> Option<Target<'a>> {
         let place = self.place_of(space, address);
-        let detail = format!(
-            "an access of {bytes} bytes at {address:#x}, which is not a multiple of {bytes}"
-        );
+        let detail = format!("an access of {bytes} bytes at {address:#x}, which is not a multiple of {bytes}");
         self.report(FindingKind::Misaligned, lane, Some(place), None, detail);
         None
     }
@@ -279,20 +325,9 @@ impl<'a> Cx<'a> {
     #[cold]
     fn outside_shared(&mut self, offset: u32, bytes: u32, lane: u32) -> Option<Target<'a>> {
         let have = self.env.shared_bytes;
-        let detail = format!(
-            "{bytes} bytes at shared offset {}; the CTA has {have} bytes of shared memory",
-            offset as i32
-        );
-        self.report(
-            FindingKind::OutOfBounds,
-            lane,
-            Some(Address::Shared {
-                offset,
-                variable: None,
-            }),
-            None,
-            detail,
-        );
+        let detail =
+            format!("{bytes} bytes at shared offset {}; the CTA has {have} bytes of shared memory", offset as i32);
+        self.report(FindingKind::OutOfBounds, lane, Some(Address::Shared { offset, variable: None }), None, detail);
         None
     }
 
@@ -300,17 +335,10 @@ impl<'a> Cx<'a> {
     fn outside_global(&mut self, address: u64, bytes: u32, lane: u32) -> Option<Target<'a>> {
         let place = self.global_address(address);
         let detail = match self.env.memory.nearest(address) {
-            Some(a) if address >= a.base => format!(
-                "{bytes} bytes at offset {} of `{}`, which has {} bytes",
-                address - a.base,
-                a.name,
-                a.len
-            ),
-            Some(a) => format!(
-                "{bytes} bytes at {address:#x}, {} bytes before `{}`",
-                a.base - address,
-                a.name
-            ),
+            Some(a) if address >= a.base => {
+                format!("{bytes} bytes at offset {} of `{}`, which has {} bytes", address - a.base, a.name, a.len)
+            }
+            Some(a) => format!("{bytes} bytes at {address:#x}, {} bytes before `{}`", a.base - address, a.name),
             None => format!("{bytes} bytes at {address:#x}; nothing is mapped"),
         };
         self.report(FindingKind::OutOfBounds, lane, Some(place), None, detail);
@@ -329,11 +357,7 @@ impl<'a> Cx<'a> {
     }
 
     pub fn place_of(&self, space: Space, address: u64) -> Address {
-        let (space, address) = if space == Space::Generic {
-            generic(address)
-        } else {
-            (space, address)
-        };
+        let (space, address) = if space == Space::Generic { generic(address) } else { (space, address) };
         match space {
             Space::Shared => self.shared_address((address as u32).wrapping_sub(SHARED_BASE)),
             Space::Local | Space::Param => Address::Raw(address),
@@ -342,25 +366,15 @@ impl<'a> Cx<'a> {
     }
 
     pub fn shared_address(&self, offset: u32) -> Address {
-        let holds = |v: &&crate::decode::SharedVariable| {
-            offset >= v.offset && (v.size == 0 || offset - v.offset < v.size)
-        };
-        let variable = self
-            .env
-            .code
-            .shared
-            .iter()
-            .find(holds)
-            .map(|v| (v.name.clone(), offset - v.offset));
+        let holds =
+            |v: &&crate::decode::SharedVariable| offset >= v.offset && (v.size == 0 || offset - v.offset < v.size);
+        let variable = self.env.code.shared.iter().find(holds).map(|v| (v.name.clone(), offset - v.offset));
         Address::Shared { offset, variable }
     }
 
     pub fn global_address(&self, address: u64) -> Address {
         let memory = self.env.memory;
-        let allocation = memory
-            .find(address)
-            .and_then(|i| memory.get(i))
-            .or(memory.nearest(address));
+        let allocation = memory.find(address).and_then(|i| memory.get(i)).or(memory.nearest(address));
         Address::Global {
             address,
             allocation: allocation.map(|a| a.name.clone()),
@@ -369,12 +383,18 @@ impl<'a> Cx<'a> {
     }
 }
 
+/// A bit for each byte that has any undefined bit.
+#[inline(always)]
+pub(crate) fn undefined_bytes(bits: u32) -> u8 {
+    if bits == 0 {
+        return 0;
+    }
+    (0..4).fold(0, |m, i| m | u8::from(bits >> (8 * i) & 0xff != 0) << i)
+}
+
 fn generic(address: u64) -> (Space, u64) {
-    for (window, space) in [
-        (SHARED_WINDOW, Space::Shared),
-        (LOCAL_WINDOW, Space::Local),
-        (PARAM_WINDOW, Space::Param),
-    ] {
+    for (window, space) in [(SHARED_WINDOW, Space::Shared), (LOCAL_WINDOW, Space::Local), (PARAM_WINDOW, Space::Param)]
+    {
         if address.wrapping_sub(window) < WINDOW_BYTES {
             return (space, address - window);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::access::{Intent, Target};
+use super::access::{Target, WORDS, undefined_bytes};
 use super::lanes::LANES;
 use super::{CpAsync, Cx};
 use crate::memory::{Cursor, byte_mask};
@@ -119,27 +119,23 @@ pub(crate) struct LateArrival {
 }
 
 impl<'a> Cx<'a> {
-    /// Up to 16 bytes, zero past `size`.
-    pub fn read_padded(
-        &mut self,
-        source: Target<'a>,
-        size: u32,
-        cursor: &mut Cursor<'a>,
-    ) -> [u32; 4] {
-        let words = self.read(source, size.next_multiple_of(4), 0, cursor);
-        let mut out = [words[0], words[1], words[2], words[3]];
-        for (i, word) in out.iter_mut().enumerate() {
-            let valid = (size as usize).saturating_sub(4 * i).min(4);
-            *word &= byte_mask(((1u16 << valid) - 1) as u8);
-        }
-        out
-    }
-
-    /// Writes the words of a copy to shared memory.
-    pub fn copy_arrives(&mut self, copy: &Copy, words: &[u32; 4]) {
+    /// Moves the bytes of a copy; `source` is `None` for a copy of zeros.
+    pub fn land_copy(&mut self, copy: &Copy, source: Option<Target<'a>>, cursor: &mut Cursor<'a>) {
+        let size = u32::from(copy.source_size);
         let at = copy.destination as usize / 4;
         let n = copy.size as usize / 4;
-        self.cta.shared[at..at + n].copy_from_slice(&words[..n]);
+        // Zeros past the source's size.
+        let kept = |i: usize| byte_mask(((1u16 << (size as usize).saturating_sub(4 * i).min(4)) - 1) as u8);
+        let words = source.map_or([0; WORDS], |s| self.read(s, size.next_multiple_of(4), 0, cursor));
+        for i in 0..n {
+            self.cta.shared[at + i] = words[i] & kept(i);
+        }
+        if self.tracks() {
+            let undefined = source.map_or([0; WORDS], |s| self.read_shadow(s, size.next_multiple_of(4), 0, cursor));
+            for i in 0..n {
+                self.cta.shared_shadow[at + i] = undefined[i] & kept(i);
+            }
+        }
     }
 
     /// The executing lanes wait for their copies: see [`Pending::finish`].
@@ -159,24 +155,19 @@ impl<'a> Cx<'a> {
         if self.env.options.cp_async == CpAsync::Eager {
             return;
         }
-        let (mut cursor, mut last) = (Cursor::default(), 0);
+        let mut cursor = Cursor::default();
         for copy in copies {
-            let words = if copy.source_size == 0 {
-                [0; 4]
-            } else {
-                // It was checked when the copy started.
-                match self.global_target(
-                    copy.source,
-                    copy.source_size.into(),
-                    Intent::Read,
-                    copy.lane.into(),
-                    &mut last,
-                ) {
-                    Some(target) => self.read_padded(target, copy.source_size.into(), &mut cursor),
-                    None => [0; 4],
-                }
+            // It was checked when the copy started.
+            let source = match copy.source_size {
+                0 => None,
+                _ => self
+                    .env
+                    .memory
+                    .find(copy.source)
+                    .and_then(|i| self.env.memory.get(i))
+                    .map(|a| Target::Global(a, copy.source - a.base)),
             };
-            self.copy_arrives(copy, &words);
+            self.land_copy(copy, source, &mut cursor);
         }
     }
 
@@ -185,12 +176,7 @@ impl<'a> Cx<'a> {
         let mut copies = Vec::new();
         self.warp.pending.finish(1 << lane, None, &mut copies);
         self.copies_handed_over(barrier, lane, &copies);
-        let arrival = LateArrival {
-            warp: self.warp.id,
-            lane,
-            barrier,
-            copies,
-        };
+        let arrival = LateArrival { warp: self.warp.id, lane, barrier, copies };
         if self.env.options.cp_async == CpAsync::Eager {
             self.deliver_arrival(&arrival);
         } else {
@@ -209,12 +195,7 @@ impl<'a> Cx<'a> {
 
     /// Completes the phase of an mbarrier if everything has arrived.
     pub fn settle(&mut self, barrier: u32) {
-        if self
-            .cta
-            .mbarriers
-            .get_mut(&barrier)
-            .is_some_and(|b| b.settle())
-        {
+        if self.cta.mbarriers.get_mut(&barrier).is_some_and(|b| b.settle()) {
             self.mbarrier_completed(barrier);
         }
         self.cta.progress += 1;
@@ -243,17 +224,18 @@ impl<'a> Cx<'a> {
         let words = copy.size as usize / 4;
         let at = copy.shared as usize / 4;
         for i in 0..words {
+            let global = offset + 4 * i as u64;
             match copy.direction {
                 Direction::Load { .. } => {
-                    self.cta.shared[at + i] = cursor.load(allocation, offset + 4 * i as u64)
+                    self.cta.shared[at + i] = cursor.load(allocation, global);
+                    if self.tracks() {
+                        self.cta.shared_shadow[at + i] = byte_mask(cursor.undefined(allocation, global));
+                    }
                 }
-                Direction::Store { .. } => cursor.store(
-                    allocation,
-                    offset + 4 * i as u64,
-                    self.cta.shared[at + i],
-                    0xf,
-                    0,
-                ),
+                Direction::Store { .. } => {
+                    let undefined = if self.tracks() { undefined_bytes(self.cta.shared_shadow[at + i]) } else { 0 };
+                    cursor.store(allocation, global, self.cta.shared[at + i], 0xf, undefined);
+                }
             }
         }
         if let Direction::Load { barrier } = copy.direction {
@@ -269,9 +251,7 @@ impl<'a> Cx<'a> {
         let pending = std::mem::take(&mut self.cta.bulk);
         for copy in pending {
             let waited = match copy.direction {
-                Direction::Store { group }
-                    if copy.warp == self.warp.id && self.mask >> copy.lane & 1 != 0 =>
-                {
+                Direction::Store { group } if copy.warp == self.warp.id && self.mask >> copy.lane & 1 != 0 => {
                     group < self.warp.bulk_groups[copy.lane as usize].saturating_sub(allowed)
                 }
                 _ => false,

@@ -52,34 +52,27 @@ impl Cx<'_> {
         let state = &self.cta.barriers[barrier];
         if state.arrived > 0 && state.expected != count {
             let name = |n: u32| {
-                if n == 0 {
-                    "all threads".to_string()
-                } else {
-                    format!("{n} threads")
-                }
+                if n == 0 { "all threads".to_string() } else { format!("{n} threads") }
             };
             let detail = format!(
                 "barrier {barrier} waits for {} here, but others wait for {}",
                 name(count),
                 name(state.expected)
             );
-            self.report(
-                FindingKind::BarrierMisuse,
-                self.mask.trailing_zeros(),
-                None,
-                None,
-                detail,
-            );
+            self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), None, None, detail);
         }
+        let me = self.warp.id;
+        if self.cta.barriers[barrier].participants.iter().any(|&(warp, lanes, _)| warp == me && lanes & self.mask != 0)
+        {
+            let detail = format!("these lanes arrive at barrier {barrier} twice before it completes");
+            self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), None, None, detail);
+        }
+        self.barrier_released(barrier);
         self.warp.arrived = (barrier as u8, self.cta.generations[barrier]);
         let state = &mut self.cta.barriers[barrier];
         state.expected = count;
         // With a count, hardware counts whole warps; without one, every thread that has not ended.
-        state.arrived += if count == 0 {
-            self.mask.count_ones()
-        } else {
-            32
-        };
+        state.arrived += if count == 0 { self.mask.count_ones() } else { 32 };
         state.participants.push((self.warp.id, self.mask, sync));
         self.cta.complete_barrier(barrier)
     }
@@ -89,24 +82,16 @@ impl CtaState {
     /// Completes a barrier if everyone has arrived.
     pub fn complete_barrier(&mut self, barrier: usize) -> bool {
         let state = &mut self.barriers[barrier];
-        let needed = if state.expected == 0 {
-            self.live_threads
-        } else {
-            state.expected
-        };
+        let needed = if state.expected == 0 { self.live_threads } else { state.expected };
         if state.participants.is_empty() || state.arrived < needed {
             return false;
         }
         state.arrived = 0;
         state.expected = 0;
-        state.result = Reduction {
-            all: state.all,
-            any: state.any,
-            count: state.count,
-        };
+        state.result = Reduction { all: state.all, any: state.any, count: state.count };
         (state.all, state.any, state.count) = (true, false, 0);
         let mut participants = std::mem::take(&mut state.participants);
-        self.barrier_synchronised(&participants);
+        self.barrier_synchronised(barrier, &participants);
         participants.clear();
         self.barriers[barrier].participants = participants;
         self.generations[barrier] += 1;
@@ -140,12 +125,7 @@ pub(crate) struct MBarrier {
 
 impl MBarrier {
     pub fn new(expected: u32) -> Self {
-        Self {
-            expected,
-            pending: expected,
-            transactions: 0,
-            phase: 0,
-        }
+        Self { expected, pending: expected, transactions: 0, phase: 0 }
     }
 
     /// Goes to the next phase if this one is complete.

@@ -4,7 +4,7 @@ use super::async_copy::{BulkCopy, Copy, LateArrival};
 use super::barrier::{BARRIERS, Barrier, MBarriers};
 use super::rng::Rng;
 use super::warp::Warp;
-use super::{CpAsync, Cx, Env, Findings, Stop, run_warp};
+use super::{CpAsync, Cx, Env, Findings, Stop, Tally, run_warp};
 use crate::check::Races;
 use crate::decode::Code;
 use crate::error::{Error, Result};
@@ -13,8 +13,15 @@ use crate::finding::{Access, FindingKind};
 /// What the warps of a CTA share.
 pub(crate) struct CtaState {
     pub id: [u32; 3],
+    /// Linear index in the grid.
+    pub index: u64,
+    /// A thread has executed griddepcontrol.wait.
+    pub waited: bool,
+    pub traffic: Tally,
     /// Shared memory, by word.
     pub shared: Vec<u32>,
+    /// Undefined bits of shared memory, by word; empty unless definedness is tracked.
+    pub shared_shadow: Vec<u32>,
     pub barriers: [Barrier; BARRIERS],
     /// How often each barrier has completed.
     pub generations: [u32; BARRIERS],
@@ -56,7 +63,11 @@ impl Cta {
         Self {
             state: CtaState {
                 id: [0; 3],
+                index: 0,
+                waited: false,
+                traffic: Tally::new(),
                 shared: Vec::new(),
+                shared_shadow: Vec::new(),
                 barriers: Default::default(),
                 generations: [0; BARRIERS],
                 mbarriers: MBarriers::new(),
@@ -81,17 +92,16 @@ impl Cta {
 
     /// Makes this the CTA with linear index `index`, at the kernel's start.
     pub fn start(&mut self, env: &Env<'_>, index: u64) {
-        let (x, y) = (u64::from(env.grid[0]), u64::from(env.grid[1]));
-        let id = [
-            (index % x) as u32,
-            (index / x % y) as u32,
-            (index / x / y) as u32,
-        ];
+        let id = env.cta_id(index);
         let s = &mut self.state;
-        s.id = id;
+        (s.id, s.index, s.waited) = (id, index, false);
+        s.traffic.clear();
         s.shared.clear();
-        s.shared
-            .resize(env.shared_bytes.div_ceil(4) as usize, 0xcbcb_cbcb);
+        s.shared.resize(env.shared_bytes.div_ceil(4) as usize, 0xcbcb_cbcb);
+        s.shared_shadow.clear();
+        if env.options.checks.definedness {
+            s.shared_shadow.resize(s.shared.len(), !0);
+        }
         s.barriers = Default::default();
         s.generations = [0; BARRIERS];
         s.mbarriers.clear();
@@ -110,9 +120,10 @@ impl Cta {
         s.live.clear();
         s.live.extend(self.warps.iter().map(Warp::live));
         if env.options.checks.races {
-            s.races
-                .get_or_insert_default()
-                .start(warps as u32, env.shared_bytes.div_ceil(4) as usize);
+            s.races.get_or_insert_default().start(warps as u32, env.shared_bytes.div_ceil(4) as usize);
+        }
+        for warp in &mut self.warps {
+            Cx { warp, cta: &mut self.state, env, mask: 0, pc: 0 }.taint_unwritten();
         }
         self.rng = Rng::new(env.options.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.seeded = env.options.seed != 0;
@@ -136,16 +147,8 @@ impl Cta {
             warp.release(&self.state.generations);
         }
         let count = self.warps.len();
-        let first = if self.seeded {
-            self.rng.below(count as u64) as usize
-        } else {
-            self.next
-        };
-        let fuel = if self.seeded {
-            1 + self.rng.below(256) as u32
-        } else {
-            QUANTUM
-        };
+        let first = if self.seeded { self.rng.below(count as u64) as usize } else { self.next };
+        let fuel = if self.seeded { 1 + self.rng.below(256) as u32 } else { QUANTUM };
         let mut polled = 0;
         for i in 0..count {
             let at = (first + i) % count;
@@ -154,37 +157,29 @@ impl Cta {
                 continue;
             }
             let before = (self.state.instructions, self.state.progress);
-            let mut cx = Cx {
-                warp,
-                cta: &mut self.state,
-                env,
-                mask: 0,
-                pc: 0,
-            };
+            let mut cx = Cx { warp, cta: &mut self.state, env, mask: 0, pc: 0 };
             let stop = run_warp(&mut cx, fuel);
             if self.state.instructions > env.options.step_limit {
                 let line = env.code.lines[self.warps[at].position() as usize];
                 let (kernel, limit) = (env.code.name.clone(), env.options.step_limit);
-                return Err(Error::StepLimit {
-                    kernel,
-                    cta: self.state.id,
-                    limit,
-                    line,
-                });
+                return Err(Error::StepLimit { kernel, cta: self.state.id, limit, line });
             }
+            let moved = self.state.progress != before.1;
+            let warp = &mut self.warps[at];
             match stop {
                 Stop::Blocked if self.state.instructions == before.0 => continue,
-                Stop::Polls if self.state.progress == before.1 => {
+                // A warp that polls may be cut off between two polls; that is no progress either.
+                Stop::Polls | Stop::OutOfFuel if !moved && (stop == Stop::Polls || warp.polling) => {
+                    warp.polling = true;
                     polled += 1;
                     continue;
                 }
                 _ => {}
             }
-            self.next = if matches!(stop, Stop::Done | Stop::Blocked) {
-                at
-            } else {
-                (at + 1) % count
-            };
+            if moved {
+                self.warps.iter_mut().for_each(|w| w.polling = false);
+            }
+            self.next = if matches!(stop, Stop::Done | Stop::Blocked) { at } else { (at + 1) % count };
             self.idle_rounds = 0;
             return Ok(Turn::Ran);
         }
@@ -218,33 +213,15 @@ impl Cta {
         if waiting == 0 {
             return false;
         }
-        let at = if self.seeded {
-            self.rng.below(waiting as u64) as usize
-        } else {
-            0
-        };
+        let at = if self.seeded { self.rng.below(waiting as u64) as usize } else { 0 };
         if let Some(i) = at.checked_sub(state.bulk.len()) {
             let arrival = state.late_arrivals.remove(i);
             let warp = &mut self.warps[arrival.warp as usize];
-            Cx {
-                warp,
-                cta: &mut self.state,
-                env,
-                mask: 1 << arrival.lane,
-                pc: 0,
-            }
-            .deliver_arrival(&arrival);
+            Cx { warp, cta: &mut self.state, env, mask: 1 << arrival.lane, pc: 0 }.deliver_arrival(&arrival);
         } else {
             let copy = state.bulk.remove(at);
             let warp = &mut self.warps[copy.warp as usize];
-            Cx {
-                warp,
-                cta: &mut self.state,
-                env,
-                mask: 1 << copy.lane,
-                pc: copy.pc,
-            }
-            .deliver_bulk(&copy);
+            Cx { warp, cta: &mut self.state, env, mask: 1 << copy.lane, pc: copy.pc }.deliver_bulk(&copy);
         }
         true
     }
@@ -261,9 +238,7 @@ impl Cta {
         let pc = warp.position().saturating_sub(1);
         let access = Access::new(env.code, pc, self.state.id, warp.id, 0);
         let detail = "every warp polls, and nothing is left that could end it".to_string();
-        self.state
-            .findings
-            .add(env.code, FindingKind::Deadlock, access, None, None, detail);
+        self.state.findings.add(env.code, FindingKind::Deadlock, access, None, None, detail);
         Ok(Turn::Ended)
     }
 
@@ -273,25 +248,13 @@ impl Cta {
                 continue;
             };
             let state = &self.state.barriers[barrier as usize];
-            let expected = if state.expected == 0 {
-                self.state.live_threads
-            } else {
-                state.expected
-            };
-            let access = Access::new(
-                env.code,
-                pc - 1,
-                self.state.id,
-                warp.id,
-                mask.trailing_zeros(),
-            );
+            let expected = if state.expected == 0 { self.state.live_threads } else { state.expected };
+            let access = Access::new(env.code, pc - 1, self.state.id, warp.id, mask.trailing_zeros());
             let detail = format!(
                 "barrier {barrier} waits for {expected} threads and {} have arrived; the others have ended or wait elsewhere",
                 state.arrived
             );
-            self.state
-                .findings
-                .add(env.code, FindingKind::Deadlock, access, None, None, detail);
+            self.state.findings.add(env.code, FindingKind::Deadlock, access, None, None, detail);
         }
     }
 }

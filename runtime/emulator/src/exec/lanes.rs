@@ -112,8 +112,7 @@ impl Lane for u128 {
         std::array::from_fn(|i| u128::from(words[2 * i]) | u128::from(words[2 * i + 1]) << 64)
     }
     fn write(rows: &mut [Row], slot: u16, values: &[Self; LANES], mask: u32) {
-        let words: &mut [u64] =
-            bytemuck::cast_slice_mut(&mut rows[slot as usize..slot as usize + 4]);
+        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut rows[slot as usize..slot as usize + 4]);
         for i in (0..LANES).filter(|i| mask >> i & 1 != 0) {
             words[2 * i] = values[i] as u64;
             words[2 * i + 1] = (values[i] >> 64) as u64;
@@ -124,12 +123,7 @@ impl Lane for u128 {
 /// The closure itself, out of nothing: closures without captures have no bytes.
 #[inline(always)]
 fn conjure<F: Copy>() -> F {
-    const {
-        assert!(
-            size_of::<F>() == 0,
-            "an operation's closure must not capture"
-        )
-    };
+    const { assert!(size_of::<F>() == 0, "an operation's closure must not capture") };
     // SAFETY: F has no bytes, so reading one from an aligned dangling pointer reads nothing; a value of F exists, since the
     // caller had one when it chose this monomorphisation, and F is Copy.
     unsafe { NonNull::<F>::dangling().read() }
@@ -143,9 +137,7 @@ fn pick(base: Run, fast: Run) -> Run {
 /// Whether the functions compiled for AVX2, FMA and F16C may run here.
 #[cfg(target_arch = "x86_64")]
 fn fast_available() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -204,11 +196,7 @@ fn unary_body<D: Lane, A: Lane, F: Fn(A) -> D>(cx: &mut Cx<'_>, inst: &Inst, f: 
 }
 
 #[inline(always)]
-fn binary_body<D: Lane, A: Lane, B: Lane, F: Fn(A, B) -> D>(
-    cx: &mut Cx<'_>,
-    inst: &Inst,
-    f: F,
-) -> Flow {
+fn binary_body<D: Lane, A: Lane, B: Lane, F: Fn(A, B) -> D>(cx: &mut Cx<'_>, inst: &Inst, f: F) -> Flow {
     let rows = &mut cx.warp.rows;
     let (a, b) = (A::read(rows, inst.ops[1]), B::read(rows, inst.ops[2]));
     let mut d = [D::default(); LANES];
@@ -220,17 +208,9 @@ fn binary_body<D: Lane, A: Lane, B: Lane, F: Fn(A, B) -> D>(
 }
 
 #[inline(always)]
-fn ternary_body<D: Lane, A: Lane, B: Lane, C: Lane, F: Fn(A, B, C) -> D>(
-    cx: &mut Cx<'_>,
-    inst: &Inst,
-    f: F,
-) -> Flow {
+fn ternary_body<D: Lane, A: Lane, B: Lane, C: Lane, F: Fn(A, B, C) -> D>(cx: &mut Cx<'_>, inst: &Inst, f: F) -> Flow {
     let rows = &mut cx.warp.rows;
-    let (a, b, c) = (
-        A::read(rows, inst.ops[1]),
-        B::read(rows, inst.ops[2]),
-        C::read(rows, inst.ops[3]),
-    );
+    let (a, b, c) = (A::read(rows, inst.ops[1]), B::read(rows, inst.ops[2]), C::read(rows, inst.ops[3]));
     let mut d = [D::default(); LANES];
     for i in 0..LANES {
         d[i] = f(a[i], b[i], c[i]);
@@ -241,10 +221,7 @@ fn ternary_body<D: Lane, A: Lane, B: Lane, C: Lane, F: Fn(A, B, C) -> D>(
 
 #[inline(always)]
 fn compare_body<A: Lane, B: Lane, F: Fn(A, B) -> bool>(cx: &mut Cx<'_>, inst: &Inst, f: F) -> Flow {
-    let (a, b) = (
-        A::read(&cx.warp.rows, inst.ops[2]),
-        B::read(&cx.warp.rows, inst.ops[3]),
-    );
+    let (a, b) = (A::read(&cx.warp.rows, inst.ops[2]), B::read(&cx.warp.rows, inst.ops[3]));
     let mut bits = [0u32; LANES];
     for i in 0..LANES {
         bits[i] = u32::from(f(a[i], b[i])) << i;
@@ -255,11 +232,7 @@ fn compare_body<A: Lane, B: Lane, F: Fn(A, B) -> bool>(cx: &mut Cx<'_>, inst: &I
 }
 
 #[inline(always)]
-fn select_body<D: Lane, A: Lane, B: Lane, F: Fn(A, B, bool) -> D>(
-    cx: &mut Cx<'_>,
-    inst: &Inst,
-    f: F,
-) -> Flow {
+fn select_body<D: Lane, A: Lane, B: Lane, F: Fn(A, B, bool) -> D>(cx: &mut Cx<'_>, inst: &Inst, f: F) -> Flow {
     let p = cx.warp.preds[inst.ops[3] as usize] ^ inst.negate(3);
     let rows = &mut cx.warp.rows;
     let (a, b) = (A::read(rows, inst.ops[1]), B::read(rows, inst.ops[2]));
@@ -350,9 +323,7 @@ pub(crate) fn rare2<D: Bits, A: Bits, B: Bits, F: Fn(A, B) -> D + Copy>(_: F) ->
 }
 
 /// `d = f(a, b, c)`, lane by lane.
-pub(crate) fn rare3<D: Bits, A: Bits, B: Bits, C: Bits, F: Fn(A, B, C) -> D + Copy>(
-    _: F,
-) -> Scalar {
+pub(crate) fn rare3<D: Bits, A: Bits, B: Bits, C: Bits, F: Fn(A, B, C) -> D + Copy>(_: F) -> Scalar {
     Scalar::Three(|a, b, c| conjure::<F>()(A::of(a), B::of(b), C::of(c)).bits())
 }
 
@@ -372,22 +343,10 @@ pub(crate) fn each_lane(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     }
     match inst.kinds[0].rows {
         0 => {
-            let value = out
-                .iter()
-                .enumerate()
-                .fold(0, |m, (lane, &bit)| m | (bit as u32) << lane);
-            if first == 2 {
-                cx.set_compared(inst, value)
-            } else {
-                cx.set_pred(inst.ops[0], value)
-            }
+            let value = out.iter().enumerate().fold(0, |m, (lane, &bit)| m | (bit as u32) << lane);
+            if first == 2 { cx.set_compared(inst, value) } else { cx.set_pred(inst.ops[0], value) }
         }
-        1 => u32::write(
-            &mut cx.warp.rows,
-            inst.ops[0],
-            &out.map(|x| x as u32),
-            cx.mask,
-        ),
+        1 => u32::write(&mut cx.warp.rows, inst.ops[0], &out.map(|x| x as u32), cx.mask),
         _ => u64::write(&mut cx.warp.rows, inst.ops[0], &out, cx.mask),
     }
     Flow::Next

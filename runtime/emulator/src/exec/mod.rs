@@ -7,10 +7,14 @@ pub(crate) mod cta;
 pub(crate) mod lanes;
 mod launch;
 mod rng;
+mod traffic;
 pub(crate) mod warp;
 
 pub use launch::{Checks, CpAsync, Launch, Options, Report, Stats};
+pub(crate) use traffic::Tally;
+pub use traffic::{Counts, Traffic};
 
+use crate::check::{AtomicOrder, Declared};
 use crate::decode::{Code, Inst, NO_GUARD};
 use crate::finding::{Access, Address, Finding, FindingKind};
 use crate::memory::GlobalMemory;
@@ -29,6 +33,18 @@ pub(crate) struct Env<'a> {
     pub shared_bytes: u32,
     pub dynamic_shared: u32,
     pub params: Vec<u32>,
+    /// CTAs of the grid.
+    pub ctas: u64,
+    pub declared: Declared,
+    pub order: AtomicOrder,
+}
+
+impl Env<'_> {
+    /// The index of a CTA along x, y, z.
+    pub fn cta_id(&self, index: u64) -> [u32; 3] {
+        let (x, y) = (u64::from(self.grid[0]), u64::from(self.grid[1]));
+        [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32]
+    }
 }
 
 /// What an instruction sees.
@@ -102,9 +118,7 @@ impl Cx<'_> {
         detail: String,
     ) {
         let access = self.access(lane);
-        self.cta
-            .findings
-            .add(self.env.code, kind, access, address, other, detail);
+        self.cta.findings.add(self.env.code, kind, access, address, other, detail);
     }
 
     pub fn access(&self, lane: u32) -> Access {
@@ -126,11 +140,7 @@ impl Cx<'_> {
         let detail = format!(
             "lanes {:#010x} execute it, lanes {missing:#010x} should too{}",
             self.mask,
-            if gone == missing {
-                " but have ended"
-            } else {
-                " but are elsewhere"
-            }
+            if gone == missing { " but have ended" } else { " but are elsewhere" }
         );
         self.report(FindingKind::DivergentCollective, lane, None, None, detail);
         true
@@ -143,11 +153,7 @@ pub(crate) fn run_warp(cx: &mut Cx<'_>, mut fuel: u32) -> Stop {
     let insts = code.insts.as_slice();
     loop {
         let Some((mut pc, active)) = cx.warp.select() else {
-            return if cx.warp.is_done() {
-                Stop::Done
-            } else {
-                Stop::Blocked
-            };
+            return if cx.warp.is_done() { Stop::Done } else { Stop::Blocked };
         };
         let mut merge_at = cx.warp.merge_at(pc);
         loop {
@@ -160,6 +166,9 @@ pub(crate) fn run_warp(cx: &mut Cx<'_>, mut fuel: u32) -> Stop {
             let mut mask = active;
             if inst.guard != NO_GUARD {
                 let p = cx.warp.preds[inst.guard as usize];
+                if cx.warp.tainted {
+                    cx.check_guard(inst, active, pc);
+                }
                 mask &= if inst.guard_negated { !p } else { p };
             }
             cx.cta.instructions += 1;
@@ -169,6 +178,9 @@ pub(crate) fn run_warp(cx: &mut Cx<'_>, mut fuel: u32) -> Stop {
                 cx.mask = mask;
                 cx.pc = pc;
                 cx.warp.active = active;
+                if cx.warp.tainted {
+                    cx.propagate(inst);
+                }
                 // SAFETY: `lanes::pick` chose the function for this machine when the kernel was decoded.
                 flow = unsafe { (inst.run)(cx, inst) };
             }
@@ -177,6 +189,9 @@ pub(crate) fn run_warp(cx: &mut Cx<'_>, mut fuel: u32) -> Stop {
                 Flow::Jump => {
                     let backward = inst.aux <= pc;
                     pc = inst.aux;
+                    if backward && cx.warp.tainted && cx.warp.fragments.len() == 1 {
+                        cx.forget_dead(pc);
+                    }
                     if cx.warp.fragments.len() > 1 {
                         cx.warp.jumped(backward);
                         cx.warp.suspend(pc, active);
@@ -271,24 +286,12 @@ impl Findings {
         other: Option<Access>,
         detail: String,
     ) {
-        let key = (
-            kind,
-            access.ptx_line,
-            other.as_ref().map_or(0, |o| o.ptx_line),
-        );
+        let key = (kind, access.ptx_line, other.as_ref().map_or(0, |o| o.ptx_line));
         if let Some(&at) = self.seen.get(&key) {
             self.list[at].count += 1;
             return;
         }
         self.seen.insert(key, self.list.len());
-        self.list.push(Finding {
-            kind,
-            kernel: code.name.clone(),
-            access,
-            address,
-            other,
-            detail,
-            count: 1,
-        });
+        self.list.push(Finding { kind, kernel: code.name.clone(), access, address, other, detail, count: 1 });
     }
 }

@@ -3,6 +3,7 @@
 //! Lanes that diverged form *fragments*, each with its own pc. The fragment with the smallest pc runs first, so that lanes wait for
 //! each other where their paths join; one that keeps jumping backwards gives way in time, so no lane starves another.
 
+use crate::check::Shadows;
 use crate::decode::{Code, LaneMask, Special};
 
 use super::Env;
@@ -43,6 +44,8 @@ pub(crate) struct Warp {
     current: usize,
     /// The next collective executes with the lanes it has.
     pub forced: bool,
+    /// Polled without success since the CTA last made progress.
+    pub polling: bool,
     /// Barrier that the executing lanes arrived at, set before [`super::Flow::Block`].
     pub arrived: (u8, u32),
     /// The instruction being executed, for the lanes that do not take part in it.
@@ -53,6 +56,13 @@ pub(crate) struct Warp {
     pub bulk_groups: [u32; LANES],
     /// Local memory, lane by lane.
     pub local: Vec<u32>,
+    /// Definedness of the registers, while `tainted` says that they hold undefined bits.
+    pub shadows: Shadows,
+    pub tainted: bool,
+    /// Lanes that have executed griddepcontrol.wait.
+    pub waited: u32,
+    /// Definedness of local memory, if tracked.
+    pub local_shadow: Vec<u32>,
     /// Copies started by cp.async and not yet waited for.
     pub pending: Pending,
 }
@@ -67,11 +77,16 @@ impl Warp {
             fragments: Vec::new(),
             current: 0,
             forced: false,
+            polling: false,
             arrived: (0, 0),
             running: 0,
             takes_reduction: false,
             bulk_groups: [0; LANES],
             local: Vec::new(),
+            shadows: Shadows::default(),
+            tainted: false,
+            waited: 0,
+            local_shadow: Vec::new(),
             pending: Pending::default(),
         }
     }
@@ -81,11 +96,7 @@ impl Warp {
         let code = env.code;
         let first = id * LANES as u32;
         let lanes = env.threads.saturating_sub(first).min(LANES as u32);
-        let mask = if lanes == LANES as u32 {
-            FULL
-        } else {
-            (1 << lanes) - 1
-        };
+        let mask = if lanes == LANES as u32 { FULL } else { (1 << lanes) - 1 };
         self.id = id;
         self.rows.resize(code.rows, Row([0; LANES]));
         self.preds.resize(code.preds, 0);
@@ -94,8 +105,7 @@ impl Warp {
         for &(slot, rows) in &code.unwritten {
             match rows {
                 0 => self.preds[slot as usize] = 0,
-                n => self.rows[slot as usize..(slot + u16::from(n)) as usize]
-                    .fill(Row([0xcbcb_cbcb; LANES])),
+                n => self.rows[slot as usize..(slot + u16::from(n)) as usize].fill(Row([0xcbcb_cbcb; LANES])),
             }
         }
         for &(slot, rows, value) in &code.constants {
@@ -105,19 +115,20 @@ impl Warp {
             self.rows[slot as usize] = special_row(special, env, id, cta);
         }
         self.fragments.clear();
-        self.fragments.push(Fragment {
-            pc: 0,
-            mask,
-            state: State::Ready,
-            spins: 0,
-        });
+        self.fragments.push(Fragment { pc: 0, mask, state: State::Ready, spins: 0 });
         self.current = 0;
         self.forced = false;
+        self.polling = false;
         self.takes_reduction = false;
         self.bulk_groups = [0; LANES];
         self.local.clear();
-        self.local
-            .resize(code.local_bytes.div_ceil(4) as usize * LANES, 0xcbcb_cbcb);
+        self.local.resize(code.local_bytes.div_ceil(4) as usize * LANES, 0xcbcb_cbcb);
+        self.tainted = false;
+        self.waited = 0;
+        self.local_shadow.clear();
+        if env.options.checks.definedness {
+            self.local_shadow.resize(self.local.len(), FULL);
+        }
         self.pending.clear();
     }
 
@@ -147,13 +158,8 @@ impl Warp {
             self.fragments.iter_mut().for_each(|f| f.spins = 0);
         }
         let choose = |fragments: &[Fragment], state: State| {
-            let candidates = fragments
-                .iter()
-                .enumerate()
-                .filter(|(_, f)| f.state == state);
-            candidates
-                .min_by_key(|(_, f)| (f.spins > SPINS, f.pc))
-                .map(|(i, _)| i)
+            let candidates = fragments.iter().enumerate().filter(|(_, f)| f.state == state);
+            candidates.min_by_key(|(_, f)| (f.spins > SPINS, f.pc)).map(|(i, _)| i)
         };
         let mut chosen = choose(&self.fragments, State::Ready);
         if chosen.is_none() && self.forced {
@@ -188,16 +194,8 @@ impl Warp {
 
     /// The nearest pc, at or after `pc`, where other lanes wait.
     pub fn merge_at(&self, pc: u32) -> u32 {
-        let others = self
-            .fragments
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != self.current);
-        others
-            .map(|(_, f)| f.pc)
-            .filter(|&p| p > pc)
-            .min()
-            .unwrap_or(u32::MAX)
+        let others = self.fragments.iter().enumerate().filter(|(i, _)| *i != self.current);
+        others.map(|(_, f)| f.pc).filter(|&p| p > pc).min().unwrap_or(u32::MAX)
     }
 
     pub fn suspend(&mut self, pc: u32, mask: u32) {
@@ -213,12 +211,7 @@ impl Warp {
         let spins = self.fragments[self.current].spins;
         self.suspend(target, taken);
         if rest != 0 {
-            self.fragments.push(Fragment {
-                pc: next,
-                mask: rest,
-                state: State::Ready,
-                spins,
-            });
+            self.fragments.push(Fragment { pc: next, mask: rest, state: State::Ready, spins });
         }
     }
 
@@ -237,16 +230,7 @@ impl Warp {
 
     pub fn block(&mut self, pc: u32, mask: u32, rest: u32) {
         let (barrier, generation) = self.arrived;
-        self.hold(
-            pc,
-            mask,
-            self.running + 1,
-            rest,
-            State::Blocked {
-                barrier,
-                generation,
-            },
-        );
+        self.hold(pc, mask, self.running + 1, rest, State::Blocked { barrier, generation });
     }
 
     fn hold(&mut self, pc: u32, mask: u32, rest_pc: u32, rest: u32, state: State) {
@@ -254,12 +238,7 @@ impl Warp {
         let spins = f.spins;
         (f.pc, f.mask, f.state) = (pc, mask, state);
         if rest != 0 {
-            self.fragments.push(Fragment {
-                pc: rest_pc,
-                mask: rest,
-                state: State::Ready,
-                spins,
-            });
+            self.fragments.push(Fragment { pc: rest_pc, mask: rest, state: State::Ready, spins });
         }
     }
 
@@ -267,10 +246,7 @@ impl Warp {
     pub fn release(&mut self, generations: &[u32; 16]) -> bool {
         let mut any = false;
         for f in &mut self.fragments {
-            if let State::Blocked {
-                barrier,
-                generation,
-            } = f.state
+            if let State::Blocked { barrier, generation } = f.state
                 && generations[barrier as usize] != generation
             {
                 f.state = State::Ready;

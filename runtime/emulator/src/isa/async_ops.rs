@@ -14,44 +14,24 @@ use crate::memory::Cursor;
 use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "cp.async",
-        ".ca .cg, 4 8 16 bytes, source size or ignore-src, cache hints",
-        cp_async,
-    ),
+    row("cp.async", ".ca .cg, 4 8 16 bytes, source size or ignore-src, cache hints", cp_async),
     row("cp.async.commit_group", "", commit),
     row("cp.async.wait_group", "", wait_group),
     row("cp.async.wait_all", "", wait_all),
     row("cp.async.mbarrier.arrive", ".noinc", cp_async_arrive),
-    row(
-        "cp.async.bulk",
-        ".shared::cta.global with an mbarrier; .global.shared::cta in a bulk group",
-        bulk,
-    ),
-    row(
-        "cp.async.bulk.prefetch.L2.global",
-        "does nothing",
-        bulk_prefetch,
-    ),
+    row("cp.async.bulk", ".shared::cta.global with an mbarrier; .global.shared::cta in a bulk group", bulk),
+    row("cp.async.bulk.prefetch.L2.global", "does nothing", bulk_prefetch),
     row("cp.async.bulk.commit_group", "", bulk_commit),
     row("cp.async.bulk.wait_group", "and .read", bulk_wait),
     row("mbarrier.init", "", mbarrier_init),
     row("mbarrier.inval", "", mbarrier_inval),
-    row(
-        "mbarrier.arrive",
-        "with and without count and state",
-        mbarrier_arrive,
-    ),
+    row("mbarrier.arrive", "with and without count and state", mbarrier_arrive),
     row("mbarrier.arrive.expect_tx", "", mbarrier_arrive_expect),
     row("mbarrier.arrive_drop", "", mbarrier_arrive_drop),
     row("mbarrier.expect_tx", "", mbarrier_expect),
     row("mbarrier.complete_tx", "", mbarrier_complete),
     row("mbarrier.test_wait", "by state and .parity", mbarrier_wait),
-    row(
-        "mbarrier.try_wait",
-        "by state and .parity, with a time limit",
-        mbarrier_wait,
-    ),
+    row("mbarrier.try_wait", "by state and .parity, with a time limit", mbarrier_wait),
     row("fence", "all scopes; .proxy.async, .mbarrier_init", fence),
     row("membar", "", fence),
 ];
@@ -109,15 +89,7 @@ fn cp_async(f: &mut Form<'_, '_>) -> Result<Run> {
         mode = if is_predicate { 2 } else { 1 };
         f.src_from(operand, if is_predicate { Ty::Pred } else { Ty::U32 })?;
     } else {
-        f.push(
-            Virtual::Constant(1, size as u64),
-            Kind {
-                rows: 1,
-                written: false,
-                read: true,
-            },
-            false,
-        )?;
+        f.push(Virtual::Constant(1, size as u64), Kind { rows: 1, written: false, read: true }, false)?;
     }
     if hint {
         f.operand()?;
@@ -132,6 +104,8 @@ whole_warp!(cp_async_lanes, cp_async_body);
 #[inline(always)]
 fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let size = inst.aux & 0xff;
+    cx.check_address(inst, 0);
+    cx.check_address(inst, 1);
     let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
     let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
     let source_sizes: [u32; LANES] = match inst.aux >> 8 {
@@ -142,6 +116,7 @@ fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         _ => Lane::read(&cx.warp.rows, inst.ops[2]),
     };
     let eager = cx.env.options.cp_async == CpAsync::Eager;
+    cx.count_traffic(Space::Global, &sources, cx.mask, size);
     let (mut cursor, mut last) = (Cursor::default(), 0);
     let mut lanes = cx.mask;
     while lanes != 0 {
@@ -154,14 +129,9 @@ fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             cx.report(FindingKind::OutOfBounds, lane, None, None, detail);
             continue;
         }
-        let Some(Target::Shared(destination)) = cx.target(
-            Space::Shared,
-            destinations[i],
-            size,
-            Intent::Write,
-            lane,
-            &mut 0,
-        ) else {
+        let Some(Target::Shared(destination)) =
+            cx.target(Space::Shared, destinations[i], size, Intent::Write, lane, &mut 0)
+        else {
             continue;
         };
         // A copy of no bytes may have any source address.
@@ -186,11 +156,7 @@ fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         };
         cx.copy_started(&copy);
         if eager {
-            let words = match source {
-                Some(target) => cx.read_padded(target, source_size, &mut cursor),
-                None => [0; 4],
-            };
-            cx.copy_arrives(&copy, &words);
+            cx.land_copy(&copy, source, &mut cursor);
         }
         cx.warp.pending.start(copy);
     }
@@ -234,13 +200,8 @@ fn mbarrier_address(f: &mut Form<'_, '_>) -> Result<()> {
 
 /// The shared offset of each executing lane's mbarrier.
 fn mbarrier_of(cx: &mut Cx<'_>, inst: &Inst, operand: usize, lane: u32) -> Option<u32> {
-    let address =
-        cx.addresses(inst.ops[operand], inst.kinds[operand].rows, inst.imm)[lane as usize];
-    let space = if address >= crate::memory::SHARED_WINDOW {
-        Space::Generic
-    } else {
-        Space::Shared
-    };
+    let address = cx.addresses(inst.ops[operand], inst.kinds[operand].rows, inst.imm)[lane as usize];
+    let space = if address >= crate::memory::SHARED_WINDOW { Space::Generic } else { Space::Shared };
     match cx.target(space, address, 8, Intent::Atomic, lane, &mut 0) {
         Some(Target::Shared(offset)) => Some(offset),
         _ => None,
@@ -252,13 +213,7 @@ fn initialised(cx: &mut Cx<'_>, offset: u32, lane: u32) -> bool {
     let known = cx.cta.mbarriers.contains_key(&offset);
     if !known {
         let place = cx.shared_address(offset);
-        cx.report(
-            FindingKind::BarrierMisuse,
-            lane,
-            Some(place),
-            None,
-            "no mbarrier was initialised here".into(),
-        );
+        cx.report(FindingKind::BarrierMisuse, lane, Some(place), None, "no mbarrier was initialised here".into());
     }
     known
 }
@@ -360,6 +315,7 @@ fn mbarrier_complete(f: &mut Form<'_, '_>) -> Result<Run> {
 
 fn arrival_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let what = inst.aux;
+    cx.mark(inst, 0, 0);
     for lane in lanes_of(cx.mask) {
         let Some(offset) = mbarrier_of(cx, inst, 1, lane) else {
             continue;
@@ -367,11 +323,7 @@ fn arrival_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         if !initialised(cx, offset, lane) {
             continue;
         }
-        let value = if what & HAS_VALUE != 0 {
-            u32::read(&cx.warp.rows, inst.ops[2])[lane as usize]
-        } else {
-            1
-        };
+        let value = if what & HAS_VALUE != 0 { u32::read(&cx.warp.rows, inst.ops[2])[lane as usize] } else { 1 };
         cx.mbarrier_released(offset, lane);
         let Some(barrier) = cx.cta.mbarriers.get_mut(&offset) else {
             continue;
@@ -398,18 +350,11 @@ fn arrival_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         let expected = barrier.expected;
         if arrivals > missing {
             let place = cx.shared_address(offset);
-            let detail = format!(
-                "{arrivals} arrivals at an mbarrier that waits for {missing} more of {expected}"
-            );
+            let detail = format!("{arrivals} arrivals at an mbarrier that waits for {missing} more of {expected}");
             cx.report(FindingKind::BarrierMisuse, lane, Some(place), None, detail);
         }
         cx.settle(offset);
-        u64::write(
-            &mut cx.warp.rows,
-            inst.ops[0],
-            &[phase.into(); LANES],
-            1 << lane,
-        );
+        u64::write(&mut cx.warp.rows, inst.ops[0], &[phase.into(); LANES], 1 << lane);
     }
     Flow::Next
 }
@@ -457,12 +402,9 @@ fn wait_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     for (offset, lanes) in seen {
         cx.mbarrier_acquired(offset, lanes);
     }
+    cx.mark(inst, 0, 0);
     cx.set_pred(inst.ops[0], done);
-    if done & cx.mask == cx.mask {
-        Flow::Next
-    } else {
-        Flow::Yield
-    }
+    if done & cx.mask == cx.mask { Flow::Next } else { Flow::Yield }
 }
 
 fn cp_async_arrive(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -517,14 +459,15 @@ fn bulk_size(cx: &mut Cx<'_>, inst: &Inst, lane: u32, a: u64, b: u64) -> Option<
     if size % 16 == 0 && a % 16 == 0 && b % 16 == 0 {
         return (size > 0).then_some(size);
     }
-    let detail = format!(
-        "a bulk copy of {size} bytes from {b:#x} to {a:#x}: size and addresses must be multiples of 16"
-    );
+    let detail =
+        format!("a bulk copy of {size} bytes from {b:#x} to {a:#x}: size and addresses must be multiples of 16");
     cx.report(FindingKind::Misaligned, lane, None, None, detail);
     None
 }
 
 fn bulk_load(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    cx.check_address(inst, 0);
+    cx.check_address(inst, 1);
     let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
     let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
     let barriers = cx.addresses(inst.ops[3], inst.kinds[3].rows, inst.aux as i32 as i64);
@@ -533,8 +476,7 @@ fn bulk_load(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         let Some(size) = bulk_size(cx, inst, lane, destinations[i], sources[i]) else {
             continue;
         };
-        let Some(Target::Shared(barrier)) =
-            cx.target(Space::Shared, barriers[i], 8, Intent::Atomic, lane, &mut 0)
+        let Some(Target::Shared(barrier)) = cx.target(Space::Shared, barriers[i], 8, Intent::Atomic, lane, &mut 0)
         else {
             continue;
         };
@@ -548,20 +490,14 @@ fn bulk_load(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             continue;
         }
         let direction = Direction::Load { barrier };
-        cx.start_bulk(BulkCopy {
-            warp: cx.warp.id,
-            lane,
-            shared,
-            global: sources[i],
-            size,
-            direction,
-            pc: cx.pc,
-        });
+        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, global: sources[i], size, direction, pc: cx.pc });
     }
     Flow::Next
 }
 
 fn bulk_store(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+    cx.check_address(inst, 0);
+    cx.check_address(inst, 1);
     let destinations = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm as i32 as i64);
     let sources = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm >> 32);
     for lane in lanes_of(cx.mask) {
@@ -575,18 +511,8 @@ fn bulk_store(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         if !cx.global_range(destinations[i], size, Intent::Write, lane) {
             continue;
         }
-        let direction = Direction::Store {
-            group: cx.warp.bulk_groups[i],
-        };
-        cx.start_bulk(BulkCopy {
-            warp: cx.warp.id,
-            lane,
-            shared,
-            global: destinations[i],
-            size,
-            direction,
-            pc: cx.pc,
-        });
+        let direction = Direction::Store { group: cx.warp.bulk_groups[i] };
+        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, global: destinations[i], size, direction, pc: cx.pc });
     }
     Flow::Next
 }

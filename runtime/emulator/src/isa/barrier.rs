@@ -15,11 +15,7 @@ pub(super) const ROWS: &[Row] = &[
     row("bar.cta.sync", "as bar.sync", sync),
     row("bar.cta.arrive", "as bar.arrive", arrive),
     row("bar.cta.red", "as bar.red", reduce),
-    row(
-        "barrier.sync",
-        "as bar.sync; without .aligned lanes may arrive apart",
-        sync,
-    ),
+    row("barrier.sync", "as bar.sync; without .aligned lanes may arrive apart", sync),
     row("barrier.arrive", "as bar.arrive", arrive),
     row("barrier.red", "as bar.red", reduce),
     row("barrier.cta.sync", "as barrier.sync", sync),
@@ -62,11 +58,7 @@ fn arrive(f: &mut Form<'_, '_>) -> Result<Run> {
 
 fn reduce(f: &mut Form<'_, '_>) -> Result<Run> {
     f.aux = aligned(f);
-    let Some((code, ty)) = f.choice(&[
-        ("popc", (0, Ty::U32)),
-        ("and", (1, Ty::Pred)),
-        ("or", (2, Ty::Pred)),
-    ]) else {
+    let Some((code, ty)) = f.choice(&[("popc", (0, Ty::U32)), ("and", (1, Ty::Pred)), ("or", (2, Ty::Pred))]) else {
         return f.unsupported(".popc, .and or .or is required");
     };
     f.ty()?;
@@ -94,23 +86,15 @@ fn cluster(f: &mut Form<'_, '_>) -> Result<Run> {
 /// Barrier number and thread count (0 for all), checked; `None` after a finding.
 fn which(cx: &mut Cx<'_>, inst: &Inst, first: usize) -> Option<(usize, u32)> {
     let lane = cx.mask.trailing_zeros();
-    let read =
-        |cx: &Cx<'_>, operand: usize| u32::read(&cx.warp.rows, inst.ops[operand])[lane as usize];
+    let read = |cx: &Cx<'_>, operand: usize| u32::read(&cx.warp.rows, inst.ops[operand])[lane as usize];
     let barrier = read(cx, first);
-    let count = if inst.aux & 2 != 0 {
-        read(cx, first + 1)
-    } else {
-        0
-    };
+    let count = if inst.aux & 2 != 0 { read(cx, first + 1) } else { 0 };
     let wrong = if barrier as usize >= BARRIERS {
         format!("barrier {barrier} does not exist; 0 to {} do", BARRIERS - 1)
     } else if count as usize % LANES != 0 {
         format!("a thread count of {count} is not a multiple of the warp size")
     } else if count > cx.env.threads.next_multiple_of(LANES as u32) {
-        format!(
-            "it waits for {count} threads; the CTA has {}",
-            cx.env.threads
-        )
+        format!("it waits for {count} threads; the CTA has {}", cx.env.threads)
     } else {
         return Some((barrier as usize, count));
     };
@@ -134,11 +118,7 @@ fn sync_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let Some((barrier, count)) = which(cx, inst, 0) else {
         return Flow::Next;
     };
-    if cx.arrive(barrier, count, true) {
-        Flow::Next
-    } else {
-        Flow::Block
-    }
+    if cx.arrive(barrier, count, true) { Flow::Next } else { Flow::Block }
 }
 
 fn arrive_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
@@ -182,14 +162,10 @@ fn reduce_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         }
     }
     cx.warp.takes_reduction = false;
+    cx.mark(inst, 0, 0);
     let result = cx.cta.barriers[barrier].result;
     match inst.aux >> 4 {
-        0 => Lane::write(
-            &mut cx.warp.rows,
-            inst.ops[0],
-            &[result.count; LANES],
-            cx.mask,
-        ),
+        0 => Lane::write(&mut cx.warp.rows, inst.ops[0], &[result.count; LANES], cx.mask),
         1 => cx.set_pred(inst.ops[0], if result.all { !0 } else { 0 }),
         _ => cx.set_pred(inst.ops[0], if result.any { !0 } else { 0 }),
     }

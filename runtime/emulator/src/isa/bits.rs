@@ -37,7 +37,11 @@ fn logic(f: &mut Form<'_, '_>, which: Logic) -> Result<Run> {
         f.aux = which as u32;
         return Ok(predicate_logic);
     }
-    f.taint = Taint::Bytes;
+    f.taint = match which {
+        Logic::And => Taint::And,
+        Logic::Or => Taint::Or,
+        Logic::Xor => Taint::Any,
+    };
     Ok(match (ty, which) {
         (Ty::B16 | Ty::B32, Logic::And) => binary(|a: u32, b: u32| a & b),
         (Ty::B16 | Ty::B32, Logic::Or) => binary(|a: u32, b: u32| a | b),
@@ -82,7 +86,6 @@ fn xor(f: &mut Form<'_, '_>) -> Result<Run> {
 fn not(f: &mut Form<'_, '_>) -> Result<Run> {
     let ty = f.ty()?;
     sources(f, ty, 1)?;
-    f.taint = Taint::Bytes;
     Ok(match ty {
         Ty::Pred => not_predicate,
         Ty::B16 => f.lane_by_lane(rare1(|a: u16| !a)),
@@ -114,7 +117,6 @@ fn lop3(f: &mut Form<'_, '_>) -> Result<Run> {
     f.ty()?;
     sources(f, Ty::B32, 3)?;
     f.aux = f.constant()? as u32 & 0xff;
-    f.taint = Taint::Bytes;
     Ok(lop3_run())
 }
 
@@ -148,6 +150,7 @@ fn shl(f: &mut Form<'_, '_>) -> Result<Run> {
     f.dst(ty)?;
     f.src(ty)?;
     f.src(Ty::U32)?;
+    f.taint = Taint::Same { control: 1 << 2 };
     Ok(match ty {
         Ty::B16 => f.lane_by_lane(rare2(|a: u16, n: u32| if n > 15 { 0 } else { a << n })),
         Ty::B32 => binary(|a: u32, n: u32| if n > 31 { 0 } else { a << (n & 31) }),
@@ -161,10 +164,9 @@ fn shr(f: &mut Form<'_, '_>) -> Result<Run> {
     f.dst(ty)?;
     f.src(ty)?;
     f.src(Ty::U32)?;
+    f.taint = Taint::Same { control: 1 << 2 };
     Ok(match ty {
-        Ty::B16 | Ty::U16 => {
-            f.lane_by_lane(rare2(|a: u16, n: u32| if n > 15 { 0 } else { a >> n }))
-        }
+        Ty::B16 | Ty::U16 => f.lane_by_lane(rare2(|a: u16, n: u32| if n > 15 { 0 } else { a >> n })),
         Ty::B32 | Ty::U32 => binary(|a: u32, n: u32| if n > 31 { 0 } else { a >> (n & 31) }),
         Ty::B64 | Ty::U64 => binary(|a: u64, n: u32| if n > 63 { 0 } else { a >> (n & 63) }),
         Ty::S16 => f.lane_by_lane(rare2(|a: i16, n: u32| a >> n.min(15))),
@@ -175,12 +177,10 @@ fn shr(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 fn shf(f: &mut Form<'_, '_>) -> Result<Run> {
-    let (left, clamp) = (
-        f.choice(&[("l", true), ("r", false)]),
-        f.choice(&[("clamp", true), ("wrap", false)]),
-    );
+    let (left, clamp) = (f.choice(&[("l", true), ("r", false)]), f.choice(&[("clamp", true), ("wrap", false)]));
     f.ty()?;
     sources(f, Ty::B32, 3)?;
+    f.taint = Taint::Same { control: 1 << 3 };
     let (Some(left), Some(clamp)) = (left, clamp) else {
         return f.unsupported(".l or .r, and .clamp or .wrap, are required");
     };
@@ -189,13 +189,9 @@ fn shf(f: &mut Form<'_, '_>) -> Result<Run> {
         u64::from(b) << 32 | u64::from(a)
     }
     Ok(match (left, clamp) {
-        (true, true) => f.lane_by_lane(rare3(|a: u32, b: u32, n: u32| {
-            (both(a, b) << n.min(32) >> 32) as u32
-        })),
+        (true, true) => f.lane_by_lane(rare3(|a: u32, b: u32, n: u32| (both(a, b) << n.min(32) >> 32) as u32)),
         (true, false) => ternary(|a: u32, b: u32, n: u32| (both(a, b) << (n & 31) >> 32) as u32),
-        (false, true) => f.lane_by_lane(rare3(|a: u32, b: u32, n: u32| {
-            (both(a, b) >> n.min(32)) as u32
-        })),
+        (false, true) => f.lane_by_lane(rare3(|a: u32, b: u32, n: u32| (both(a, b) >> n.min(32)) as u32)),
         (false, false) => ternary(|a: u32, b: u32, n: u32| (both(a, b) >> (n & 31)) as u32),
     })
 }
@@ -206,6 +202,7 @@ fn bfe(f: &mut Form<'_, '_>) -> Result<Run> {
     f.src(ty)?;
     f.src(Ty::U32)?;
     f.src(Ty::U32)?;
+    f.taint = Taint::Same { control: 1 << 2 | 1 << 3 };
     let scalar = match ty {
         Ty::U32 => rare3(|a: u32, at: u32, n: u32| field(a.into(), at, n, 32, false) as u32),
         Ty::S32 => rare3(|a: u32, at: u32, n: u32| field(a.into(), at, n, 32, true) as u32),
@@ -224,11 +221,7 @@ fn field(a: u64, at: u32, n: u32, width: u32, signed: bool) -> u64 {
     }
     // The sign bit is that of the field, or of the register if the field reaches past it.
     let sign_at = (at + n - 1).min(width - 1);
-    let sign = if signed && a >> sign_at & 1 != 0 {
-        !0u64
-    } else {
-        0
-    };
+    let sign = if signed && a >> sign_at & 1 != 0 { !0u64 } else { 0 };
     let shifted = if at >= width { 0 } else { a >> at };
     let kept = n.min(width.saturating_sub(at));
     let mask = if kept >= 64 { !0 } else { (1 << kept) - 1 };
@@ -251,17 +244,13 @@ fn bfi(f: &mut Form<'_, '_>) -> Result<Run> {
 fn insert_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     use crate::exec::lanes::{LANES, Lane};
     let rows = &mut cx.warp.rows;
-    let (at, n): ([u32; LANES], [u32; LANES]) =
-        (Lane::read(rows, inst.ops[3]), Lane::read(rows, inst.ops[4]));
+    let (at, n): ([u32; LANES], [u32; LANES]) = (Lane::read(rows, inst.ops[3]), Lane::read(rows, inst.ops[4]));
     if inst.kinds[0].rows == 1 {
-        let (a, b): ([u32; LANES], [u32; LANES]) =
-            (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
-        let d: [u32; LANES] =
-            std::array::from_fn(|i| insert(a[i].into(), b[i].into(), at[i], n[i], 32) as u32);
+        let (a, b): ([u32; LANES], [u32; LANES]) = (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
+        let d: [u32; LANES] = std::array::from_fn(|i| insert(a[i].into(), b[i].into(), at[i], n[i], 32) as u32);
         Lane::write(rows, inst.ops[0], &d, cx.mask);
     } else {
-        let (a, b): ([u64; LANES], [u64; LANES]) =
-            (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
+        let (a, b): ([u64; LANES], [u64; LANES]) = (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
         let d: [u64; LANES] = std::array::from_fn(|i| insert(a[i], b[i], at[i], n[i], 64));
         Lane::write(rows, inst.ops[0], &d, cx.mask);
     }
@@ -350,6 +339,7 @@ fn szext(f: &mut Form<'_, '_>) -> Result<Run> {
 fn brev(f: &mut Form<'_, '_>) -> Result<Run> {
     let ty = f.ty()?;
     sources(f, ty, 1)?;
+    f.taint = Taint::Same { control: 0 };
     let scalar = match ty {
         Ty::B32 => rare1(|a: u32| a.reverse_bits()),
         Ty::B64 => rare1(|a: u64| a.reverse_bits()),
@@ -387,9 +377,7 @@ fn fns(f: &mut Form<'_, '_>) -> Result<Run> {
     f.src(Ty::U32)?;
     f.src(Ty::U32)?;
     f.src(Ty::S32)?;
-    Ok(f.lane_by_lane(rare3(|mask: u32, base: u32, nth: i32| {
-        find_nth(mask, base & 31, nth)
-    })))
+    Ok(f.lane_by_lane(rare3(|mask: u32, base: u32, nth: i32| find_nth(mask, base & 31, nth))))
 }
 
 /// The nth set bit from `base` upwards (or, for a negative n, downwards).
@@ -412,17 +400,9 @@ fn find_nth(mask: u32, base: u32, nth: i32) -> u32 {
 
 fn prmt(f: &mut Form<'_, '_>) -> Result<Run> {
     f.ty()?;
-    let mode = f
-        .choice(&[
-            ("f4e", 1),
-            ("b4e", 2),
-            ("rc8", 3),
-            ("ecl", 4),
-            ("ecr", 5),
-            ("rc16", 6),
-        ])
-        .unwrap_or(0);
+    let mode = f.choice(&[("f4e", 1), ("b4e", 2), ("rc8", 3), ("ecl", 4), ("ecr", 5), ("rc16", 6)]).unwrap_or(0);
     sources(f, Ty::B32, 3)?;
+    f.taint = Taint::Same { control: 1 << 3 };
     Ok(match mode {
         0 => ternary(permute),
         1 => f.lane_by_lane(rare3(|a: u32, b: u32, c: u32| {
@@ -453,11 +433,7 @@ fn permute(a: u32, b: u32, selector: u32) -> u32 {
         let s = selector >> (4 * i) & 0xf;
         let byte = (bytes >> (8 * (s & 7))) as u8;
         // The high bit of the selector replicates the byte's sign.
-        let byte = if s & 8 != 0 {
-            ((byte as i8) >> 7) as u8
-        } else {
-            byte
-        };
+        let byte = if s & 8 != 0 { ((byte as i8) >> 7) as u8 } else { byte };
         u32::from(byte) << (8 * i)
     };
     pick(0) | pick(1) | pick(2) | pick(3)

@@ -8,16 +8,8 @@ use crate::exec::lanes::{Run, compare, rare2, rare3, select};
 use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "setp",
-        "all types, ordered and unordered, p|q, .and .or .xor with a predicate",
-        setp,
-    ),
-    row(
-        "set",
-        "all comparisons of 32-bit types and f32 to u32 s32 f32",
-        set,
-    ),
+    row("setp", "all types, ordered and unordered, p|q, .and .or .xor with a predicate", setp),
+    row("set", "all comparisons of 32-bit types and f32 to u32 s32 f32", set),
     row("selp", "b16 b32 b64 and the types of these widths", selp),
     row("slct", "b32 and f32 types by s32 f32", slct),
 ];
@@ -193,7 +185,7 @@ fn selp(f: &mut Form<'_, '_>) -> Result<Run> {
     f.src(ty)?;
     f.src(ty)?;
     f.src(Ty::Pred)?;
-    f.taint = Taint::Bytes;
+    f.taint = Taint::Same { control: 1 << 3 };
     Ok(match ty.bytes() {
         2 | 4 => select(|a: u32, b: u32, p: bool| if p { a } else { b }),
         8 => select(|a: u64, b: u64, p: bool| if p { a } else { b }),

@@ -26,10 +26,7 @@ fn bra(f: &mut Form<'_, '_>) -> Result<Run> {
         return f.unsupported("a label was expected");
     };
     let Some(&target) = f.decoder.body.labels.get(label) else {
-        return f.unsupported(format!(
-            "label `{}` is not declared",
-            label.split('@').next().unwrap_or(label)
-        ));
+        return f.unsupported(format!("label `{}` is not declared", label.split('@').next().unwrap_or(label)));
     };
     f.aux = target;
     f.targets.push(target);
@@ -39,11 +36,7 @@ fn bra(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 fn jump(cx: &mut Cx<'_>, _: &Inst) -> Flow {
-    if cx.mask == cx.warp.active {
-        Flow::Jump
-    } else {
-        Flow::Split
-    }
+    if cx.mask == cx.warp.active { Flow::Jump } else { Flow::Split }
 }
 
 fn exit(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -64,13 +57,7 @@ fn trap(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 fn trap_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
-    cx.report(
-        FindingKind::Trap,
-        cx.mask.trailing_zeros(),
-        None,
-        None,
-        "the kernel gave up here".into(),
-    );
+    cx.report(FindingKind::Trap, cx.mask.trailing_zeros(), None, None, "the kernel gave up here".into());
     exit_lanes(cx, inst)
 }
 
@@ -104,11 +91,21 @@ fn nanosleep(f: &mut Form<'_, '_>) -> Result<Run> {
 fn griddepcontrol(f: &mut Form<'_, '_>) -> Result<Run> {
     f.taint = Taint::Own;
     match f.choice(&[("wait", true), ("launch_dependents", false)]) {
-        Some(true) => f.decoder.uses_pdl_wait = true,
+        Some(true) => {
+            f.decoder.uses_pdl_wait = true;
+            return Ok(wait);
+        }
         Some(false) => {}
         None => return f.unsupported(".wait or .launch_dependents is required"),
     }
     Ok(next)
+}
+
+/// Everything that earlier kernels wrote is there: their launch is over before this one's starts.
+fn wait(cx: &mut Cx<'_>, _: &Inst) -> Flow {
+    cx.warp.waited |= cx.mask;
+    cx.cta.waited = true;
+    Flow::Next
 }
 
 fn setmaxnreg(f: &mut Form<'_, '_>) -> Result<Run> {

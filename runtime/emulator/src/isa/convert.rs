@@ -2,8 +2,8 @@
 //! its types from the instruction.
 
 use super::number::{
-    BF16, E4M3, E5M2, F16, Round, bf16_to_f32, canon, e4m3_to_f32, e5m2_to_f32, f16_to_f32,
-    f32_to_bf16, f32_to_f16, ftz, odd, to_f32,
+    BF16, E4M3, E5M2, F16, Round, bf16_to_f32, canon, e4m3_to_f32, e5m2_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16,
+    ftz, odd, to_f32,
 };
 use super::{Row, row};
 use crate::decode::{Form, Inst, Taint, Ty};
@@ -55,17 +55,8 @@ impl Conversion {
     fn pack(self) -> u32 {
         let at = |ty| TYPES.iter().position(|&t| t == ty).unwrap_or(0) as u32;
         let round = ROUNDINGS.iter().position(|&r| r == self.round).unwrap_or(0) as u32;
-        let flags = [
-            self.integral,
-            self.sat,
-            self.flush,
-            self.relu,
-            self.satfinite,
-        ];
-        let flags = flags
-            .iter()
-            .enumerate()
-            .fold(0, |m, (i, &flag)| m | u32::from(flag) << i);
+        let flags = [self.integral, self.sat, self.flush, self.relu, self.satfinite];
+        let flags = flags.iter().enumerate().fold(0, |m, (i, &flag)| m | u32::from(flag) << i);
         at(self.to) | at(self.from) << 4 | round << 8 | flags << 10
     }
 
@@ -84,25 +75,14 @@ impl Conversion {
     }
 
     fn plain(self) -> bool {
-        !(self.integral || self.sat || self.flush || self.relu || self.satfinite)
-            && self.round == Round::Nearest
+        !(self.integral || self.sat || self.flush || self.relu || self.satfinite) && self.round == Round::Nearest
     }
 }
 
 fn cvt(f: &mut Form<'_, '_>) -> Result<Run> {
-    let integral = f.choice(&[
-        ("rni", Round::Nearest),
-        ("rzi", Round::Zero),
-        ("rmi", Round::Down),
-        ("rpi", Round::Up),
-    ]);
+    let integral = f.choice(&[("rni", Round::Nearest), ("rzi", Round::Zero), ("rmi", Round::Down), ("rpi", Round::Up)]);
     let float = super::number::rounding(f);
-    let (sat, flush, relu, satfinite) = (
-        f.flag("sat"),
-        f.flag("ftz"),
-        f.flag("relu"),
-        f.flag("satfinite"),
-    );
+    let (sat, flush, relu, satfinite) = (f.flag("sat"), f.flag("ftz"), f.flag("relu"), f.flag("satfinite"));
     let round = integral.or(float).unwrap_or(Round::Nearest);
     if let Some(run) = packed(f, round, relu, satfinite)? {
         return Ok(run);
@@ -120,18 +100,10 @@ fn cvt(f: &mut Form<'_, '_>) -> Result<Run> {
     if !is_float(to) && is_float(from) && integral.is_none() {
         return f.unsupported("an integral rounding such as .rzi is required");
     }
-    let conversion = Conversion {
-        to,
-        from,
-        round,
-        integral: integral.is_some(),
-        sat,
-        flush,
-        relu,
-        satfinite,
-    };
-    if !is_float(to) && !is_float(from) && to.bytes() == from.bytes() && !sat {
-        f.taint = Taint::Bytes;
+    let conversion = Conversion { to, from, round, integral: integral.is_some(), sat, flush, relu, satfinite };
+    if !is_float(to) && !is_float(from) && !sat {
+        // Cutting and extending only move bits.
+        f.taint = Taint::Same { control: 0 };
     }
     if let Some(run) = common(conversion) {
         return Ok(run);
@@ -146,14 +118,8 @@ fn is_float(ty: Ty) -> bool {
 
 /// The conversions that address arithmetic and inner loops are made of.
 fn common(c: Conversion) -> Option<Run> {
-    let truncates = Conversion {
-        round: Round::Nearest,
-        integral: false,
-        ..c
-    }
-    .plain()
-        && c.integral
-        && c.round == Round::Zero;
+    let truncates =
+        Conversion { round: Round::Nearest, integral: false, ..c }.plain() && c.integral && c.round == Round::Zero;
     Some(match (c.to, c.from) {
         (Ty::S32, Ty::F32) if truncates => unary(|a: f32| a as i32),
         (Ty::U32, Ty::F32) if truncates => unary(|a: f32| a as u32),
@@ -161,13 +127,9 @@ fn common(c: Conversion) -> Option<Run> {
         (Ty::U64 | Ty::S64 | Ty::B64, Ty::U32 | Ty::B32) => unary(|a: u32| u64::from(a)),
         (Ty::U64 | Ty::S64 | Ty::B64, Ty::S32) => unary(|a: i32| i64::from(a)),
         (Ty::U32 | Ty::S32 | Ty::B32, Ty::U64 | Ty::S64 | Ty::B64) => unary(|a: u64| a as u32),
-        (Ty::U32 | Ty::S32 | Ty::B32 | Ty::U16 | Ty::B16, Ty::U16 | Ty::B16) => {
-            unary(|a: u32| a & 0xffff)
-        }
+        (Ty::U32 | Ty::S32 | Ty::B32 | Ty::U16 | Ty::B16, Ty::U16 | Ty::B16) => unary(|a: u32| a & 0xffff),
         (Ty::U16 | Ty::B16, Ty::U32 | Ty::S32 | Ty::B32) => unary(|a: u32| a & 0xffff),
-        (Ty::U32 | Ty::S32 | Ty::B32 | Ty::U16 | Ty::B16, Ty::U8 | Ty::B8) => {
-            unary(|a: u32| a & 0xff)
-        }
+        (Ty::U32 | Ty::S32 | Ty::B32 | Ty::U16 | Ty::B16, Ty::U8 | Ty::B8) => unary(|a: u32| a & 0xff),
         (Ty::U32 | Ty::S32 | Ty::B32, Ty::S16) => unary(|a: i16| i32::from(a)),
         (Ty::F32, Ty::U32 | Ty::B32) => unary(|a: u32| a as f32),
         (Ty::F32, Ty::S32) => unary(|a: i32| a as f32),
@@ -278,24 +240,13 @@ fn encode(c: Conversion, value: Value) -> u64 {
 /// An integer in a type, clamped to its range or cut to its bits, extended to the register by its own sign.
 fn narrow(ty: Ty, x: i128, clamp: bool) -> u64 {
     let bits = 8 * ty.bytes();
-    let (low, high) = if ty.signed() {
-        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-    } else {
-        (0, (1i128 << bits) - 1)
-    };
+    let (low, high) =
+        if ty.signed() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
     let x = if clamp { x.clamp(low, high) } else { x };
     let shift = 64 - bits;
     let cut = (x as u64) << shift;
-    let extended = if ty.signed() {
-        (cut as i64 >> shift) as u64
-    } else {
-        cut >> shift
-    };
-    if bits < 64 {
-        extended & 0xffff_ffff
-    } else {
-        extended
-    }
+    let extended = if ty.signed() { (cut as i64 >> shift) as u64 } else { cut >> shift };
+    if bits < 64 { extended & 0xffff_ffff } else { extended }
 }
 
 /// Rounds to an integral value.
@@ -329,9 +280,7 @@ fn packed(f: &mut Form<'_, '_>, round: Round, relu: bool, satfinite: bool) -> Re
             f.src(Ty::F32)?;
             f.src(Ty::F32)?;
             if (to, round, relu, satfinite) == (Ty::Bf16x2, Round::Nearest, false, false) {
-                return Ok(Some(binary(|a: f32, b: f32| {
-                    f32_to_bf16(b) | f32_to_bf16(a) << 16
-                })));
+                return Ok(Some(binary(|a: f32, b: f32| f32_to_bf16(b) | f32_to_bf16(a) << 16)));
             }
             from_singles(f, to, round, relu, satfinite)?
         }
@@ -361,13 +310,7 @@ fn packed(f: &mut Form<'_, '_>, round: Round, relu: bool, satfinite: bool) -> Re
 }
 
 /// `cvt.f16x2.f32 d, a, b`: a becomes the upper half.
-fn from_singles(
-    f: &Form<'_, '_>,
-    to: Ty,
-    round: Round,
-    relu: bool,
-    satfinite: bool,
-) -> Result<Scalar> {
+fn from_singles(f: &Form<'_, '_>, to: Ty, round: Round, relu: bool, satfinite: bool) -> Result<Scalar> {
     macro_rules! pair {
         ($each:expr) => {
             rare2(|a: f32, b: f32| ($each)(b) | ($each)(a) << 16)
@@ -402,9 +345,7 @@ fn eights_and_halves(f: &mut Form<'_, '_>, is_e4m3: bool, relu: bool) -> Result<
         f.src(Ty::B16)?;
         macro_rules! widen {
             ($each:expr) => {
-                rare1(|a: u32| {
-                    f32_to_f16(($each)(a & 0xff)) | f32_to_f16(($each)(a >> 8 & 0xff)) << 16
-                })
+                rare1(|a: u32| f32_to_f16(($each)(a & 0xff)) | f32_to_f16(($each)(a >> 8 & 0xff)) << 16)
             };
         }
         return Ok(match (is_e4m3, relu) {
@@ -419,13 +360,7 @@ fn eights_and_halves(f: &mut Form<'_, '_>, is_e4m3: bool, relu: bool) -> Result<
     macro_rules! narrow {
         ($format:expr, $each:expr) => {
             rare1(|a: u32| {
-                let each = |bits: u32| {
-                    $format.round(
-                        $each(f16_to_f32(bits & 0xffff)).into(),
-                        Round::Nearest,
-                        true,
-                    )
-                };
+                let each = |bits: u32| $format.round($each(f16_to_f32(bits & 0xffff)).into(), Round::Nearest, true);
                 each(a) | each(a >> 16) << 8
             })
         };

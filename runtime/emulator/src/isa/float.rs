@@ -1,25 +1,15 @@
 //! Floating-point arithmetic of f32 and f64; the 16-bit types go to [`half_float`](super::half_float).
 
 use super::integer::sources;
-use super::number::{
-    Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum, rounding, saturate, to_f32,
-};
+use super::number::{Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum, rounding, saturate, to_f32};
 use super::{Row, half_float, row};
 use crate::decode::{Form, Taint, Ty};
 use crate::error::Result;
 use crate::exec::lanes::{Run, binary, rare1, rare2, rare3, ternary, unary};
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "fma",
-        "f32 f64, all roundings of f32, .ftz .sat; f16 bf16 and packed with .relu",
-        fma,
-    ),
-    row(
-        "rcp",
-        "f32 .approx .ftz and IEEE; f64 .rn, .approx.ftz",
-        rcp,
-    ),
+    row("fma", "f32 f64, all roundings of f32, .ftz .sat; f16 bf16 and packed with .relu", fma),
+    row("rcp", "f32 .approx .ftz and IEEE; f64 .rn, .approx.ftz", rcp),
     row("sqrt", "f32 .approx .ftz and IEEE; f64 .rn", sqrt),
     row("rsqrt", "f32 f64 .approx .ftz", rsqrt),
     row("sin", "f32 .approx .ftz", sin),
@@ -40,11 +30,7 @@ struct Mode {
 }
 
 fn mode(f: &mut Form<'_, '_>) -> Mode {
-    Mode {
-        round: rounding(f).unwrap_or(Round::Nearest),
-        ftz: f.flag("ftz"),
-        sat: f.flag("sat"),
-    }
+    Mode { round: rounding(f).unwrap_or(Round::Nearest), ftz: f.flag("ftz"), sat: f.flag("sat") }
 }
 
 /// The closure over f32 with the modifiers applied: `$exact` computes to nearest, `$odd` to an odd-rounded f64 for the other directions.
@@ -75,11 +61,7 @@ macro_rules! f32_op {
 }
 
 fn nearest_only(f: &Form<'_, '_>, mode: Mode) -> Result<()> {
-    if mode.round == Round::Nearest {
-        Ok(())
-    } else {
-        f.unsupported("f64 rounds to nearest (.rn) only")
-    }
+    if mode.round == Round::Nearest { Ok(()) } else { f.unsupported("f64 rounds to nearest (.rn) only") }
 }
 
 #[inline(always)]
@@ -152,15 +134,7 @@ pub(super) fn fma_of(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     match ty {
         Ty::F32 => {
             sources(f, ty, 3)?;
-            f32_op!(
-                f,
-                mode,
-                ternary,
-                rare3,
-                (a, b, c),
-                a.mul_add(b, c),
-                odd_sum(wide(a) * wide(b), wide(c))
-            )
+            f32_op!(f, mode, ternary, rare3, (a, b, c), a.mul_add(b, c), odd_sum(wide(a) * wide(b), wide(c)))
         }
         Ty::F64 => {
             nearest_only(f, mode)?;
@@ -176,18 +150,8 @@ pub(super) fn div(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     let mode = mode(f);
     sources(f, ty, 2)?;
     match ty {
-        Ty::F32 if approximate && mode.ftz => {
-            Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(ftz(a) / ftz(b))))))
-        }
-        Ty::F32 => f32_op!(
-            f,
-            mode,
-            binary,
-            rare2,
-            (a, b),
-            a / b,
-            odd_quotient(wide(a), wide(b))
-        ),
+        Ty::F32 if approximate && mode.ftz => Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(ftz(a) / ftz(b)))))),
+        Ty::F32 => f32_op!(f, mode, binary, rare2, (a, b), a / b, odd_quotient(wide(a), wide(b))),
         Ty::F64 => {
             nearest_only(f, mode)?;
             Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a / b)))
@@ -201,15 +165,7 @@ fn rcp(f: &mut Form<'_, '_>) -> Result<Run> {
     let (mode, ty) = (mode(f), f.ty()?);
     sources(f, ty, 1)?;
     match ty {
-        Ty::F32 => f32_op!(
-            f,
-            mode,
-            unary,
-            rare1,
-            (a),
-            1.0 / a,
-            odd_quotient(1.0, wide(a))
-        ),
+        Ty::F32 => f32_op!(f, mode, unary, rare1, (a), 1.0 / a, odd_quotient(1.0, wide(a))),
         Ty::F64 => {
             nearest_only(f, mode)?;
             Ok(f.lane_by_lane(rare1(|a: f64| 1.0 / a)))
@@ -255,12 +211,8 @@ fn rsqrt(f: &mut Form<'_, '_>) -> Result<Run> {
     let (flush, ty) = (f.flag("ftz"), f.ty()?);
     sources(f, ty, 1)?;
     match (ty, flush) {
-        (Ty::F32, true) => Ok(f.lane_by_lane(rare1(|a: f32| {
-            canon(ftz((1.0 / wide(ftz(a)).sqrt()) as f32))
-        }))),
-        (Ty::F32, false) => {
-            Ok(f.lane_by_lane(rare1(|a: f32| canon((1.0 / wide(a).sqrt()) as f32))))
-        }
+        (Ty::F32, true) => Ok(f.lane_by_lane(rare1(|a: f32| canon(ftz((1.0 / wide(ftz(a)).sqrt()) as f32))))),
+        (Ty::F32, false) => Ok(f.lane_by_lane(rare1(|a: f32| canon((1.0 / wide(a).sqrt()) as f32)))),
         (Ty::F64, _) => Ok(f.lane_by_lane(rare1(|a: f64| 1.0 / a.sqrt()))),
         _ => f.unsupported("f32 and f64 are supported"),
     }
@@ -295,7 +247,7 @@ pub(super) fn abs(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| a.abs())),
         (Ty::F16 | Ty::Bf16, _) => f.lane_by_lane(rare1(|a: u16| a & 0x7fff)),
         _ => {
-            f.taint = Taint::Halves;
+            f.taint = Taint::Element;
             unary(|a: u32| a & 0x7fff_7fff)
         }
     })
@@ -310,7 +262,7 @@ pub(super) fn neg(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| -a)),
         (Ty::F16 | Ty::Bf16, _) => f.lane_by_lane(rare1(|a: u16| a ^ 0x8000)),
         _ => {
-            f.taint = Taint::Halves;
+            f.taint = Taint::Element;
             unary(|a: u32| a ^ 0x8000_8000)
         }
     })
@@ -322,18 +274,10 @@ pub(super) fn extreme32<const MAX: bool, const NAN: bool>(a: f32, b: f32) -> f32
     let first = if MAX { a > b } else { a < b };
     let picked = if first { a } else { b };
     // Equal values differ in bits only as +0 and -0.
-    let equal = f32::from_bits(if MAX {
-        a.to_bits() & b.to_bits()
-    } else {
-        a.to_bits() | b.to_bits()
-    });
+    let equal = f32::from_bits(if MAX { a.to_bits() & b.to_bits() } else { a.to_bits() | b.to_bits() });
     let picked = if a == b { equal } else { picked };
     if NAN {
-        if a.is_nan() | b.is_nan() {
-            f32::from_bits(super::number::NAN32)
-        } else {
-            picked
-        }
+        if a.is_nan() | b.is_nan() { f32::from_bits(super::number::NAN32) } else { picked }
     } else {
         let picked = if b.is_nan() { a } else { picked };
         canon(picked)
@@ -344,21 +288,13 @@ pub(super) fn extreme32<const MAX: bool, const NAN: bool>(a: f32, b: f32) -> f32
 fn extreme64<const MAX: bool>(a: f64, b: f64) -> f64 {
     let first = if MAX { a > b } else { a < b };
     let picked = if first { a } else { b };
-    let equal = f64::from_bits(if MAX {
-        a.to_bits() & b.to_bits()
-    } else {
-        a.to_bits() | b.to_bits()
-    });
+    let equal = f64::from_bits(if MAX { a.to_bits() & b.to_bits() } else { a.to_bits() | b.to_bits() });
     let picked = if a == b { equal } else { picked };
     if b.is_nan() { a } else { picked }
 }
 
 pub(super) fn extreme<const MAX: bool>(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
-    let (flush, nan, xor) = (
-        f.flag("ftz"),
-        f.flag("NaN"),
-        f.flag("xorsign") | f.flag("abs"),
-    );
+    let (flush, nan, xor) = (f.flag("ftz"), f.flag("NaN"), f.flag("xorsign") | f.flag("abs"));
     f.flag("abs");
     if !matches!(ty, Ty::F32 | Ty::F64) {
         return half_float::extreme::<MAX>(f, ty, flush, nan, xor);
@@ -367,38 +303,30 @@ pub(super) fn extreme<const MAX: bool>(f: &mut Form<'_, '_>, ty: Ty) -> Result<R
     sources(f, ty, if three { 3 } else { 2 })?;
     #[inline(always)]
     fn signed(r: f32, a: f32, b: f32) -> f32 {
-        if r.is_nan() {
-            r
-        } else {
-            f32::from_bits(r.to_bits() | (a.to_bits() ^ b.to_bits()) & 0x8000_0000)
-        }
+        if r.is_nan() { r } else { f32::from_bits(r.to_bits() | (a.to_bits() ^ b.to_bits()) & 0x8000_0000) }
     }
     Ok(match (ty, three, nan, flush, xor) {
         (Ty::F64, false, false, false, false) => f.lane_by_lane(rare2(extreme64::<MAX>)),
         (Ty::F32, false, false, false, false) => binary(extreme32::<MAX, false>),
         (Ty::F32, false, true, false, false) => binary(extreme32::<MAX, true>),
-        (Ty::F32, false, false, true, false) => {
-            binary(|a: f32, b: f32| extreme32::<MAX, false>(ftz(a), ftz(b)))
+        (Ty::F32, false, false, true, false) => binary(|a: f32, b: f32| extreme32::<MAX, false>(ftz(a), ftz(b))),
+        (Ty::F32, false, true, true, false) => {
+            f.lane_by_lane(rare2(|a: f32, b: f32| extreme32::<MAX, true>(ftz(a), ftz(b))))
         }
-        (Ty::F32, false, true, true, false) => f.lane_by_lane(rare2(|a: f32, b: f32| {
-            extreme32::<MAX, true>(ftz(a), ftz(b))
-        })),
-        (Ty::F32, false, false, false, true) => f.lane_by_lane(rare2(|a: f32, b: f32| {
-            signed(extreme32::<MAX, false>(a.abs(), b.abs()), a, b)
-        })),
-        (Ty::F32, false, true, false, true) => f.lane_by_lane(rare2(|a: f32, b: f32| {
-            signed(extreme32::<MAX, true>(a.abs(), b.abs()), a, b)
-        })),
-        (Ty::F32, true, false, false, false) => f.lane_by_lane(rare3(|a: f32, b: f32, c: f32| {
-            extreme32::<MAX, false>(extreme32::<MAX, false>(a, b), c)
-        })),
-        (Ty::F32, true, true, false, false) => f.lane_by_lane(rare3(|a: f32, b: f32, c: f32| {
-            extreme32::<MAX, true>(extreme32::<MAX, true>(a, b), c)
-        })),
+        (Ty::F32, false, false, false, true) => {
+            f.lane_by_lane(rare2(|a: f32, b: f32| signed(extreme32::<MAX, false>(a.abs(), b.abs()), a, b)))
+        }
+        (Ty::F32, false, true, false, true) => {
+            f.lane_by_lane(rare2(|a: f32, b: f32| signed(extreme32::<MAX, true>(a.abs(), b.abs()), a, b)))
+        }
+        (Ty::F32, true, false, false, false) => {
+            f.lane_by_lane(rare3(|a: f32, b: f32, c: f32| extreme32::<MAX, false>(extreme32::<MAX, false>(a, b), c)))
+        }
+        (Ty::F32, true, true, false, false) => {
+            f.lane_by_lane(rare3(|a: f32, b: f32, c: f32| extreme32::<MAX, true>(extreme32::<MAX, true>(a, b), c)))
+        }
         _ => {
-            return f.unsupported(
-                "this combination of .ftz, .NaN, .xorsign.abs and three inputs is not supported",
-            );
+            return f.unsupported("this combination of .ftz, .NaN, .xorsign.abs and three inputs is not supported");
         }
     })
 }
@@ -416,14 +344,8 @@ fn copysign(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 fn testp(f: &mut Form<'_, '_>) -> Result<Run> {
-    let what = f.choice(&[
-        ("finite", 0),
-        ("infinite", 1),
-        ("number", 2),
-        ("notanumber", 3),
-        ("normal", 4),
-        ("subnormal", 5),
-    ]);
+    let what =
+        f.choice(&[("finite", 0), ("infinite", 1), ("number", 2), ("notanumber", 3), ("normal", 4), ("subnormal", 5)]);
     let ty = f.ty()?;
     f.dst(Ty::Pred)?;
     f.src(ty)?;

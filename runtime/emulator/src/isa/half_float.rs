@@ -9,20 +9,12 @@ use crate::exec::lanes::{Run, rare1, rare2, rare3};
 
 #[inline(always)]
 fn wide<const BF: bool>(bits: u32) -> f64 {
-    f64::from(if BF {
-        bf16_to_f32(bits & 0xffff)
-    } else {
-        f16_to_f32(bits & 0xffff)
-    })
+    f64::from(if BF { bf16_to_f32(bits & 0xffff) } else { f16_to_f32(bits & 0xffff) })
 }
 
 fn flush<const FTZ: bool, const BF: bool>(bits: u32) -> u32 {
     let exponent = if BF { 0x7f80 } else { 0x7c00 };
-    if FTZ && bits & exponent == 0 {
-        bits & 0x8000
-    } else {
-        bits
-    }
+    if FTZ && bits & exponent == 0 { bits & 0x8000 } else { bits }
 }
 
 /// Rounds, then applies .sat or .relu.
@@ -58,7 +50,7 @@ macro_rules! half_op {
         let relu = $f.flag("relu");
         sources($f, $ty, $n)?;
         if matches!($ty, Ty::F16x2 | Ty::Bf16x2) {
-            $f.taint = Taint::Halves;
+            $f.taint = Taint::Element;
         }
         match (relu, $sat, $flush) {
             (false, false, false) => half_op!(@types $f, $ty, $op, ($($x),*), $body, false, Clamp::None),
@@ -115,12 +107,8 @@ pub(super) fn approximate(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     macro_rules! of {
         ($function:expr) => {
             match ty {
-                Ty::F16 => {
-                    rare1(|a: u32| narrow::<false>(($function)(wide::<false>(a)), Clamp::None))
-                }
-                Ty::Bf16 => {
-                    rare1(|a: u32| narrow::<true>(($function)(wide::<true>(a)), Clamp::None))
-                }
+                Ty::F16 => rare1(|a: u32| narrow::<false>(($function)(wide::<false>(a)), Clamp::None)),
+                Ty::Bf16 => rare1(|a: u32| narrow::<true>(($function)(wide::<true>(a)), Clamp::None)),
                 Ty::F16x2 => rare1(|a: u32| {
                     narrow::<false>(($function)(wide::<false>(a)), Clamp::None)
                         | narrow::<false>(($function)(wide::<false>(a >> 16)), Clamp::None) << 16
@@ -134,7 +122,7 @@ pub(super) fn approximate(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         };
     }
     if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
-        f.taint = Taint::Halves;
+        f.taint = Taint::Element;
     }
     let scalar = match name {
         "ex2" => of!(|x: f64| x.exp2()),
@@ -157,24 +145,16 @@ pub(super) fn extreme<const MAX: bool>(
     sources(f, ty, 2)?;
     fn one<const MAX: bool, const NAN: bool, const BF: bool>(a: u32, b: u32) -> u32 {
         let wide = |x: u32| {
-            if BF {
-                bf16_to_f32(x & 0xffff)
-            } else {
-                f16_to_f32(x & 0xffff)
-            }
+            if BF { bf16_to_f32(x & 0xffff) } else { f16_to_f32(x & 0xffff) }
         };
         let r = extreme32::<MAX, NAN>(wide(a), wide(b));
-        if r.to_bits() == NAN32 {
-            0x7fff
-        } else {
-            (if BF { BF16 } else { F16 }).round(r.into(), Round::Nearest, false)
-        }
+        if r.to_bits() == NAN32 { 0x7fff } else { (if BF { BF16 } else { F16 }).round(r.into(), Round::Nearest, false) }
     }
     fn two<const MAX: bool, const NAN: bool, const BF: bool>(a: u32, b: u32) -> u32 {
         one::<MAX, NAN, BF>(a, b) | one::<MAX, NAN, BF>(a >> 16, b >> 16) << 16
     }
     if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
-        f.taint = Taint::Halves;
+        f.taint = Taint::Element;
     }
     let scalar = match (ty, nan) {
         (Ty::F16, false) => rare2(one::<MAX, false, false>),

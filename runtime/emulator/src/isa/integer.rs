@@ -1,43 +1,23 @@
 //! Integer arithmetic.
 
 use super::{Row, float, row};
-use crate::decode::{Form, Ty};
+use crate::decode::{Form, Taint, Ty};
 use crate::error::Result;
 use crate::exec::lanes::{Run, binary, rare1, rare2, rare3, ternary, unary};
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "add",
-        "u16 s16 u32 s32 u64 s64 (.sat for s32), f32 f64 f16 bf16 and packed, all roundings, .ftz .sat",
-        add,
-    ),
+    row("add", "u16 s16 u32 s32 u64 s64 (.sat for s32), f32 f64 f16 bf16 and packed, all roundings, .ftz .sat", add),
     row("sub", "as add", sub),
-    row(
-        "mul",
-        ".lo .hi .wide of integers; floating types as add",
-        mul,
-    ),
-    row(
-        "mad",
-        ".lo .hi .wide of integers (.sat for .hi.s32); f32 f64 as fma",
-        mad,
-    ),
+    row("mul", ".lo .hi .wide of integers; floating types as add", mul),
+    row("mad", ".lo .hi .wide of integers (.sat for .hi.s32); f32 f64 as fma", mad),
     row("mul24", ".lo .hi of u32 s32", mul24),
     row("mad24", ".lo .hi of u32 s32", mad24),
     row("sad", "u16 s16 u32 s32 u64 s64", sad),
-    row(
-        "div",
-        "integers; f32 .approx .full .rn and directed; f64 .rn",
-        div,
-    ),
+    row("div", "integers; f32 .approx .full .rn and directed; f64 .rn", div),
     row("rem", "integers", rem),
     row("abs", "integers, f32 f64 f16 bf16 and packed", abs),
     row("neg", "integers, f32 f64 f16 bf16 and packed", neg),
-    row(
-        "min",
-        "integers (packed 16-bit too), floating types with .NaN, .xorsign.abs, 3 inputs",
-        min,
-    ),
+    row("min", "integers (packed 16-bit too), floating types with .NaN, .xorsign.abs, 3 inputs", min),
     row("max", "as min", max),
     row("dp4a", "u32 s32", dp4a),
 ];
@@ -97,10 +77,7 @@ pub(super) fn sources(f: &mut Form<'_, '_>, ty: Ty, count: usize) -> Result<()> 
 }
 
 fn is_float(ty: Ty) -> bool {
-    matches!(
-        ty,
-        Ty::F32 | Ty::F64 | Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2
-    )
+    matches!(ty, Ty::F32 | Ty::F64 | Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2)
 }
 
 fn add(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -115,6 +92,7 @@ fn add(f: &mut Form<'_, '_>) -> Result<Run> {
             _ => f.unsupported(".sat takes s32"),
         };
     }
+    f.taint = Taint::Upwards;
     Ok(by_type!(f, ty, binary, |a, b| a.wrapping_add(b)))
 }
 
@@ -130,6 +108,7 @@ fn sub(f: &mut Form<'_, '_>) -> Result<Run> {
             _ => f.unsupported(".sat takes s32"),
         };
     }
+    f.taint = Taint::Upwards;
     Ok(by_type!(f, ty, binary, |a, b| a.wrapping_sub(b)))
 }
 
@@ -181,20 +160,12 @@ fn mul(f: &mut Form<'_, '_>) -> Result<Run> {
         return Ok(by_type!(f, ty, binary, |a, b| a.wrapping_mul(b)));
     }
     Ok(match ty {
-        Ty::U16 => f.lane_by_lane(rare2(|a: u16, b: u16| {
-            (u32::from(a) * u32::from(b) >> 16) as u16
-        })),
-        Ty::S16 => f.lane_by_lane(rare2(|a: i16, b: i16| {
-            (i32::from(a) * i32::from(b) >> 16) as i16
-        })),
+        Ty::U16 => f.lane_by_lane(rare2(|a: u16, b: u16| (u32::from(a) * u32::from(b) >> 16) as u16)),
+        Ty::S16 => f.lane_by_lane(rare2(|a: i16, b: i16| (i32::from(a) * i32::from(b) >> 16) as i16)),
         Ty::U32 => binary(|a: u32, b: u32| (u64::from(a) * u64::from(b) >> 32) as u32),
         Ty::S32 => binary(|a: i32, b: i32| (i64::from(a) * i64::from(b) >> 32) as i32),
-        Ty::U64 => f.lane_by_lane(rare2(|a: u64, b: u64| {
-            (u128::from(a) * u128::from(b) >> 64) as u64
-        })),
-        Ty::S64 => f.lane_by_lane(rare2(|a: i64, b: i64| {
-            (i128::from(a) * i128::from(b) >> 64) as i64
-        })),
+        Ty::U64 => f.lane_by_lane(rare2(|a: u64, b: u64| (u128::from(a) * u128::from(b) >> 64) as u64)),
+        Ty::S64 => f.lane_by_lane(rare2(|a: i64, b: i64| (i128::from(a) * i128::from(b) >> 64) as i64)),
         ty => return f.unsupported(format!("type {ty:?} is not supported")),
     })
 }
@@ -212,41 +183,29 @@ fn mad(f: &mut Form<'_, '_>) -> Result<Run> {
         f.src(ty)?;
         f.src(wide)?;
         return Ok(match ty {
-            Ty::U16 => f.lane_by_lane(rare3(|a: u16, b: u16, c: u32| {
-                (u32::from(a) * u32::from(b)).wrapping_add(c)
-            })),
-            Ty::S16 => f.lane_by_lane(rare3(|a: i16, b: i16, c: i32| {
-                (i32::from(a) * i32::from(b)).wrapping_add(c)
-            })),
-            Ty::U32 => {
-                ternary(|a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b)).wrapping_add(c))
-            }
+            Ty::U16 => f.lane_by_lane(rare3(|a: u16, b: u16, c: u32| (u32::from(a) * u32::from(b)).wrapping_add(c))),
+            Ty::S16 => f.lane_by_lane(rare3(|a: i16, b: i16, c: i32| (i32::from(a) * i32::from(b)).wrapping_add(c))),
+            Ty::U32 => ternary(|a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b)).wrapping_add(c)),
             _ => ternary(|a: i32, b: i32, c: i64| (i64::from(a) * i64::from(b)).wrapping_add(c)),
         });
     }
     sources(f, ty, 3)?;
     if part == Part::Lo {
-        return Ok(by_type!(f, ty, ternary, |a, b, c| a
-            .wrapping_mul(b)
-            .wrapping_add(c)));
+        return Ok(by_type!(f, ty, ternary, |a, b, c| a.wrapping_mul(b).wrapping_add(c)));
     }
     let sat = f.flag("sat");
     Ok(match ty {
-        Ty::U16 => f.lane_by_lane(rare3(|a: u16, b: u16, c: u16| {
-            ((u32::from(a) * u32::from(b) >> 16) as u16).wrapping_add(c)
-        })),
-        Ty::S16 => f.lane_by_lane(rare3(|a: i16, b: i16, c: i16| {
-            ((i32::from(a) * i32::from(b) >> 16) as i16).wrapping_add(c)
-        })),
-        Ty::U32 => ternary(|a: u32, b: u32, c: u32| {
-            ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c)
-        }),
+        Ty::U16 => {
+            f.lane_by_lane(rare3(|a: u16, b: u16, c: u16| ((u32::from(a) * u32::from(b) >> 16) as u16).wrapping_add(c)))
+        }
+        Ty::S16 => {
+            f.lane_by_lane(rare3(|a: i16, b: i16, c: i16| ((i32::from(a) * i32::from(b) >> 16) as i16).wrapping_add(c)))
+        }
+        Ty::U32 => ternary(|a: u32, b: u32, c: u32| ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c)),
         Ty::S32 if sat => f.lane_by_lane(rare3(|a: i32, b: i32, c: i32| {
             ((i64::from(a) * i64::from(b) >> 32) as i32).saturating_add(c)
         })),
-        Ty::S32 => ternary(|a: i32, b: i32, c: i32| {
-            ((i64::from(a) * i64::from(b) >> 32) as i32).wrapping_add(c)
-        }),
+        Ty::S32 => ternary(|a: i32, b: i32, c: i32| ((i64::from(a) * i64::from(b) >> 32) as i32).wrapping_add(c)),
         Ty::U64 => f.lane_by_lane(rare3(|a: u64, b: u64, c: u64| {
             ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c)
         })),
@@ -284,18 +243,10 @@ fn mad24(f: &mut Form<'_, '_>) -> Result<Run> {
     let (ty, part) = (f.ty()?, part(f)?);
     sources(f, ty, 3)?;
     let scalar = match (ty, part) {
-        (Ty::U32, Part::Lo) => {
-            rare3(|a: u32, b: u32, c: u32| ((low24(a) * low24(b)) as u32).wrapping_add(c))
-        }
-        (Ty::S32, Part::Lo) => {
-            rare3(|a: i32, b: i32, c: i32| ((low24s(a) * low24s(b)) as i32).wrapping_add(c))
-        }
-        (Ty::U32, Part::Hi) => {
-            rare3(|a: u32, b: u32, c: u32| ((low24(a) * low24(b) >> 16) as u32).wrapping_add(c))
-        }
-        (Ty::S32, Part::Hi) => {
-            rare3(|a: i32, b: i32, c: i32| ((low24s(a) * low24s(b) >> 16) as i32).wrapping_add(c))
-        }
+        (Ty::U32, Part::Lo) => rare3(|a: u32, b: u32, c: u32| ((low24(a) * low24(b)) as u32).wrapping_add(c)),
+        (Ty::S32, Part::Lo) => rare3(|a: i32, b: i32, c: i32| ((low24s(a) * low24s(b)) as i32).wrapping_add(c)),
+        (Ty::U32, Part::Hi) => rare3(|a: u32, b: u32, c: u32| ((low24(a) * low24(b) >> 16) as u32).wrapping_add(c)),
+        (Ty::S32, Part::Hi) => rare3(|a: i32, b: i32, c: i32| ((low24s(a) * low24s(b) >> 16) as i32).wrapping_add(c)),
         _ => return f.unsupported("u32 and s32, .lo and .hi are supported"),
     };
     Ok(f.lane_by_lane(scalar))
@@ -318,21 +269,13 @@ fn div(f: &mut Form<'_, '_>) -> Result<Run> {
     }
     sources(f, ty, 2)?;
     // Division by zero is unspecified in PTX; hardware gives all ones.
-    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 {
-        !0
-    } else {
-        a.wrapping_div(b)
-    }))
+    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) }))
 }
 
 fn rem(f: &mut Form<'_, '_>) -> Result<Run> {
     let ty = f.ty()?;
     sources(f, ty, 2)?;
-    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 {
-        a
-    } else {
-        a.wrapping_rem(b)
-    }))
+    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }))
 }
 
 fn abs(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -376,18 +319,10 @@ fn extreme<const MAX: bool>(f: &mut Form<'_, '_>) -> Result<Run> {
         sources(f, Ty::B32, 2)?;
         return Ok(if signed {
             f.lane_by_lane(rare2(|a: u32, b: u32| {
-                halves(a, b, |x, y| {
-                    if MAX {
-                        (x as i16).max(y as i16) as u16
-                    } else {
-                        (x as i16).min(y as i16) as u16
-                    }
-                })
+                halves(a, b, |x, y| if MAX { (x as i16).max(y as i16) as u16 } else { (x as i16).min(y as i16) as u16 })
             }))
         } else {
-            f.lane_by_lane(rare2(|a: u32, b: u32| {
-                halves(a, b, |x, y| if MAX { x.max(y) } else { x.min(y) })
-            }))
+            f.lane_by_lane(rare2(|a: u32, b: u32| halves(a, b, |x, y| if MAX { x.max(y) } else { x.min(y) })))
         });
     }
     let ty = f.ty()?;
@@ -397,13 +332,7 @@ fn extreme<const MAX: bool>(f: &mut Form<'_, '_>) -> Result<Run> {
     sources(f, ty, 2)?;
     let relu = f.flag("relu");
     Ok(match (ty, relu) {
-        (Ty::S32, true) => binary(|a: i32, b: i32| {
-            if MAX {
-                a.max(b).max(0)
-            } else {
-                a.min(b).max(0)
-            }
-        }),
+        (Ty::S32, true) => binary(|a: i32, b: i32| if MAX { a.max(b).max(0) } else { a.min(b).max(0) }),
         (_, true) => return f.unsupported(".relu takes s32"),
         _ => by_type!(f, ty, binary, |a, b| if MAX { a.max(b) } else { a.min(b) }),
     })
@@ -416,28 +345,22 @@ fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
 
 fn dp4a(f: &mut Form<'_, '_>) -> Result<Run> {
     let (a, b) = (f.ty()?, f.ty()?);
-    let c = if a.signed() || b.signed() {
-        Ty::S32
-    } else {
-        Ty::U32
-    };
+    let c = if a.signed() || b.signed() { Ty::S32 } else { Ty::U32 };
     f.dst(c)?;
     f.src(a)?;
     f.src(b)?;
     f.src(c)?;
     let scalar = match (a, b) {
-        (Ty::U32, Ty::U32) => {
-            rare3(|a: u32, b: u32, c: u32| dot4(a, b, c, |x| x as u8 as i32, |x| x as u8 as i32))
+        (Ty::U32, Ty::U32) => rare3(|a: u32, b: u32, c: u32| dot4(a, b, c, |x| x as u8 as i32, |x| x as u8 as i32)),
+        (Ty::S32, Ty::S32) => {
+            rare3(|a: u32, b: u32, c: u32| dot4(a, b, c, |x| x as u8 as i8 as i32, |x| x as u8 as i8 as i32))
         }
-        (Ty::S32, Ty::S32) => rare3(|a: u32, b: u32, c: u32| {
-            dot4(a, b, c, |x| x as u8 as i8 as i32, |x| x as u8 as i8 as i32)
-        }),
-        (Ty::U32, Ty::S32) => rare3(|a: u32, b: u32, c: u32| {
-            dot4(a, b, c, |x| x as u8 as i32, |x| x as u8 as i8 as i32)
-        }),
-        (Ty::S32, Ty::U32) => rare3(|a: u32, b: u32, c: u32| {
-            dot4(a, b, c, |x| x as u8 as i8 as i32, |x| x as u8 as i32)
-        }),
+        (Ty::U32, Ty::S32) => {
+            rare3(|a: u32, b: u32, c: u32| dot4(a, b, c, |x| x as u8 as i32, |x| x as u8 as i8 as i32))
+        }
+        (Ty::S32, Ty::U32) => {
+            rare3(|a: u32, b: u32, c: u32| dot4(a, b, c, |x| x as u8 as i8 as i32, |x| x as u8 as i32))
+        }
         _ => return f.unsupported("u32 and s32 are supported"),
     };
     Ok(f.lane_by_lane(scalar))
@@ -445,7 +368,5 @@ fn dp4a(f: &mut Form<'_, '_>) -> Result<Run> {
 
 #[inline(always)]
 fn dot4(a: u32, b: u32, c: u32, x: impl Fn(u32) -> i32, y: impl Fn(u32) -> i32) -> u32 {
-    (0..4).fold(c, |sum, i| {
-        sum.wrapping_add(x(a >> (8 * i)).wrapping_mul(y(b >> (8 * i))) as u32)
-    })
+    (0..4).fold(c, |sum, i| sum.wrapping_add(x(a >> (8 * i)).wrapping_mul(y(b >> (8 * i))) as u32))
 }

@@ -10,16 +10,8 @@ use crate::exec::lanes::{LANES, Lane, Row as Lanes, Run, whole_warp};
 use crate::exec::{Cx, Flow};
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "ldmatrix.sync.aligned",
-        ".m8n8.x1 .x2 .x4, .trans, b16",
-        ldmatrix,
-    ),
-    row(
-        "stmatrix.sync.aligned",
-        ".m8n8.x1 .x2 .x4, .trans, b16",
-        stmatrix,
-    ),
+    row("ldmatrix.sync.aligned", ".m8n8.x1 .x2 .x4, .trans, b16", ldmatrix),
+    row("stmatrix.sync.aligned", ".m8n8.x1 .x2 .x4, .trans, b16", stmatrix),
     row("movmatrix.sync.aligned", ".m8n8.trans.b16", movmatrix),
     row(
         "mma.sync.aligned",
@@ -65,35 +57,42 @@ fn ldmatrix_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         return Flow::Park;
     }
     let (count, transposed) = ((inst.aux & 0xff) as usize, inst.aux >> 8 != 0);
+    cx.check_address(inst, count);
     let addresses = cx.addresses(inst.ops[count], inst.kinds[count].rows, inst.imm);
     for tile in 0..count {
+        cx.count_traffic(Space::Shared, &addresses, 0xff << (8 * tile), 16);
         let mut words = [0u32; LANES];
+        let mut undefined = [0u32; LANES];
         for r in 0..8 {
             let lane = (8 * tile + r) as u32;
-            let Some(Target::Shared(offset)) = cx.target(
-                Space::Shared,
-                addresses[lane as usize],
-                16,
-                Intent::Read,
-                lane,
-                &mut 0,
-            ) else {
+            let Some(Target::Shared(offset)) =
+                cx.target(Space::Shared, addresses[lane as usize], 16, Intent::Read, lane, &mut 0)
+            else {
                 continue;
             };
             let at = offset as usize / 4;
             words[4 * r..4 * r + 4].copy_from_slice(&cx.cta.shared[at..at + 4]);
+            if cx.tracks() {
+                undefined[4 * r..4 * r + 4].copy_from_slice(&cx.cta.shared_shadow[at..at + 4]);
+            }
             cx.shared_row(offset, r as u32, transposed, AccessKind::Read);
         }
         let out = if transposed { transpose(&words) } else { words };
         Lane::write(&mut cx.warp.rows, inst.ops[tile], &out, cx.mask);
+        if undefined.iter().any(|&w| w != 0) {
+            cx.taint();
+        }
+        if cx.warp.tainted {
+            let out = if transposed { transpose(&undefined) } else { undefined };
+            Lane::write(&mut cx.warp.shadows.rows, inst.ops[tile], &out, cx.mask);
+        }
     }
     Flow::Next
 }
 
 /// Transposes an 8x8 tile of 16-bit elements, two in a word.
 fn transpose(words: &[u32; LANES]) -> [u32; LANES] {
-    let element =
-        |row: usize, column: usize| words[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
+    let element = |row: usize, column: usize| words[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
     std::array::from_fn(|i| {
         let (row, pair) = (i / 4, i % 4);
         element(2 * pair, row) | element(2 * pair + 1, row) << 16
@@ -114,28 +113,26 @@ fn stmatrix_warp(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         return Flow::Park;
     }
     let (count, transposed) = ((inst.aux & 0xff) as usize, inst.aux >> 8 != 0);
+    cx.check_address(inst, 0);
     let addresses = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm);
     for tile in 0..count {
+        cx.count_traffic(Space::Shared, &addresses, 0xff << (8 * tile), 16);
         let values: [u32; LANES] = Lane::read(&cx.warp.rows, inst.ops[tile + 1]);
-        let words = if transposed {
-            transpose(&values)
-        } else {
-            values
-        };
+        let words = if transposed { transpose(&values) } else { values };
+        let shadow = if cx.warp.tainted { u32::read(&cx.warp.shadows.rows, inst.ops[tile + 1]) } else { [0; LANES] };
+        let undefined = if transposed { transpose(&shadow) } else { shadow };
         for r in 0..8 {
             let lane = (8 * tile + r) as u32;
-            let Some(Target::Shared(offset)) = cx.target(
-                Space::Shared,
-                addresses[lane as usize],
-                16,
-                Intent::Write,
-                lane,
-                &mut 0,
-            ) else {
+            let Some(Target::Shared(offset)) =
+                cx.target(Space::Shared, addresses[lane as usize], 16, Intent::Write, lane, &mut 0)
+            else {
                 continue;
             };
             let at = offset as usize / 4;
             cx.cta.shared[at..at + 4].copy_from_slice(&words[4 * r..4 * r + 4]);
+            if cx.tracks() {
+                cx.cta.shared_shadow[at..at + 4].copy_from_slice(&undefined[4 * r..4 * r + 4]);
+            }
             cx.shared_row(offset, r as u32, transposed, AccessKind::Write);
         }
     }
@@ -154,6 +151,10 @@ fn movmatrix(f: &mut Form<'_, '_>) -> Result<Run> {
     fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         if !whole(cx) {
             return Flow::Park;
+        }
+        if cx.warp.tainted {
+            let shadow = u32::read(&cx.warp.shadows.rows, inst.ops[1]);
+            Lane::write(&mut cx.warp.shadows.rows, inst.ops[0], &transpose(&shadow), cx.mask);
         }
         let words: [u32; LANES] = Lane::read(&cx.warp.rows, inst.ops[1]);
         Lane::write(&mut cx.warp.rows, inst.ops[0], &transpose(&words), cx.mask);
@@ -200,12 +201,7 @@ impl Element {
 
 fn mma(f: &mut Form<'_, '_>) -> Result<Run> {
     // The types stand in order D, A, B, C after the shape and layouts.
-    let Some(k) = f.choice(&[
-        ("m16n8k4", 4),
-        ("m16n8k8", 8),
-        ("m16n8k16", 16),
-        ("m16n8k32", 32),
-    ]) else {
+    let Some(k) = f.choice(&[("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)]) else {
         return f.unsupported("the shapes m16n8k4, m16n8k8, m16n8k16 and m16n8k32 are supported");
     };
     f.ignore(&["kind::f8f6f4"]);
@@ -220,10 +216,7 @@ fn mma(f: &mut Form<'_, '_>) -> Result<Run> {
     }
     let element = |name: &str| ELEMENTS.iter().find(|e| e.0 == name).map(|e| e.1);
     let (Some(a), Some(b)) = (element(types[1]), element(types[2])) else {
-        return f.unsupported(format!(
-            "A of {} and B of {} are not supported",
-            types[1], types[2]
-        ));
+        return f.unsupported(format!("A of {} and B of {} are not supported", types[1], types[2]));
     };
     let registers = 16 * k * a.bytes() / 128;
     let to_f16 = types[0] == "f16";
@@ -246,11 +239,7 @@ fn mma(f: &mut Form<'_, '_>) -> Result<Run> {
     f.srcs(Ty::B32, registers / 2)?;
     f.srcs(Ty::B32, c_registers)?;
     let code = |e: Element| e as u32;
-    f.aux = code(a)
-        | code(b) << 4
-        | (registers as u32) << 8
-        | u32::from(to_f16) << 12
-        | u32::from(saturates) << 13;
+    f.aux = code(a) | code(b) << 4 | (registers as u32) << 8 | u32::from(to_f16) << 12 | u32::from(saturates) << 13;
     f.taint = Taint::Own;
     Ok(match (a, b, registers, types[0]) {
         (Element::Bf16, Element::Bf16, 4, "f32") => mma_bf16(),
@@ -282,6 +271,7 @@ fn halves(cx: &mut Cx<'_>, inst: &Inst, to_f32: impl Fn(u32) -> f32 + Copy) -> F
     if !whole(cx) {
         return Flow::Park;
     }
+    mma_taint(cx, inst);
     let rows = &mut cx.warp.rows;
     // b[k] is row k of B: eight columns.
     let mut b = [[0f32; 8]; 16];
@@ -314,15 +304,51 @@ fn halves(cx: &mut Cx<'_>, inst: &Inst, to_f32: impl Fn(u32) -> f32 + Copy) -> F
                 }
             }
         }
-        write_d(
-            rows,
-            inst.ops[2 * half],
-            inst.ops[2 * half + 1],
-            &d,
-            cx.mask,
-        );
+        write_d(rows, inst.ops[2 * half], inst.ops[2 * half + 1], &d, cx.mask);
     }
     Flow::Next
+}
+
+/// An element of D is undefined if anything in its row of A, its column of B or its own C is.
+#[inline(always)]
+fn mma_taint(cx: &mut Cx<'_>, inst: &Inst) {
+    if cx.warp.tainted {
+        mma_undefined(cx, inst);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn mma_undefined(cx: &mut Cx<'_>, inst: &Inst) {
+    let d_registers = (0..inst.count as usize).filter(|&i| inst.kinds[i].written).count();
+    let (a, b, c) = fragments(inst, d_registers);
+    let lanes = |slots: &[u16]| {
+        let shadow = |&slot: &u16| u32::read(&cx.warp.shadows.rows, slot);
+        let bits = slots.iter().map(shadow).fold([0u32; LANES], |all, s| std::array::from_fn(|i| all[i] | s[i]));
+        bits.iter().enumerate().fold(0u32, |m, (i, &w)| m | u32::from(w != 0) << i)
+    };
+    let columns = lanes(&b);
+    let column = |n: usize| columns >> (4 * n) & 0xf != 0;
+    let mut out = Vec::new();
+    for register in 0..d_registers {
+        let half = register * 2 / d_registers;
+        let rows = lanes(&a[half]);
+        let own = u32::read(&cx.warp.shadows.rows, inst.ops[c + register]);
+        let shadow: [u32; LANES] = std::array::from_fn(|lane| {
+            let row = rows >> (lane & !3) & 0xf != 0;
+            let (even, odd) = (column(lane % 4 * 2), column(lane % 4 * 2 + 1));
+            let all = |undefined: bool| if undefined { !0u32 } else { 0 };
+            match d_registers {
+                // Two f16 in a register.
+                2 => own[lane] | all(row) | all(even) & 0xffff | all(odd) & 0xffff_0000,
+                _ => all(row || own[lane] != 0 || if register % 2 == 0 { even } else { odd }),
+            }
+        });
+        out.push(shadow);
+    }
+    for (register, shadow) in out.iter().enumerate() {
+        Lane::write(&mut cx.warp.shadows.rows, inst.ops[register], shadow, cx.mask);
+    }
 }
 
 /// Eight rows of the accumulator: lane 4i + t holds columns 2t (first register) and 2t + 1 (second) of row i.
@@ -358,6 +384,7 @@ fn mma_e4m3_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if !whole(cx) {
         return Flow::Park;
     }
+    mma_taint(cx, inst);
     let rows = &mut cx.warp.rows;
     let mut b = [[0f32; 8]; 32];
     for half in 0..2 {
@@ -390,13 +417,7 @@ fn mma_e4m3_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
                 }
             }
         }
-        write_d(
-            rows,
-            inst.ops[2 * half],
-            inst.ops[2 * half + 1],
-            &d,
-            cx.mask,
-        );
+        write_d(rows, inst.ops[2 * half], inst.ops[2 * half + 1], &d, cx.mask);
     }
     Flow::Next
 }
@@ -409,11 +430,7 @@ fn element_at(rows: &[Lanes], registers: &[u16], index: usize, k: usize, bytes: 
     let word = rows[registers[register] as usize].0[4 * index + within / per_lane];
     let bits = 8 * bytes as u32;
     let value = word >> (bits * (within % per_lane) as u32);
-    if bytes == 4 {
-        value
-    } else {
-        value & ((1 << bits) - 1)
-    }
+    if bytes == 4 { value } else { value & ((1 << bits) - 1) }
 }
 
 fn float_of(element: Element, bits: u32) -> f32 {
@@ -440,10 +457,8 @@ fn mma_general(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if !whole(cx) {
         return Flow::Park;
     }
-    let (ea, eb) = (
-        ELEMENTS[(inst.aux & 0xf) as usize].1,
-        ELEMENTS[(inst.aux >> 4 & 0xf) as usize].1,
-    );
+    mma_taint(cx, inst);
+    let (ea, eb) = (ELEMENTS[(inst.aux & 0xf) as usize].1, ELEMENTS[(inst.aux >> 4 & 0xf) as usize].1);
     let to_f16 = inst.aux >> 12 & 1 != 0;
     let (a, b, c) = fragments(inst, if to_f16 { 2 } else { 4 });
     let k = a[0].len() * 16 / ea.bytes();
@@ -468,9 +483,8 @@ fn mma_general(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     }
     for (half, d) in results.iter().enumerate() {
         if to_f16 {
-            let packed: [u32; LANES] = std::array::from_fn(|l| {
-                f32_to_f16(d[l / 4][l % 4 * 2]) | f32_to_f16(d[l / 4][l % 4 * 2 + 1]) << 16
-            });
+            let packed: [u32; LANES] =
+                std::array::from_fn(|l| f32_to_f16(d[l / 4][l % 4 * 2]) | f32_to_f16(d[l / 4][l % 4 * 2 + 1]) << 16);
             Lane::write(rows, inst.ops[half], &packed, cx.mask);
         } else {
             write_d(rows, inst.ops[2 * half], inst.ops[2 * half + 1], d, cx.mask);
@@ -481,27 +495,18 @@ fn mma_general(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 fn read_c16(rows: &[Lanes], slot: u16) -> [[f32; 8]; 8] {
     let r = &rows[slot as usize].0;
-    std::array::from_fn(|i| {
-        std::array::from_fn(|n| f16_to_f32(r[4 * i + n / 2] >> (16 * (n % 2)) & 0xffff))
-    })
+    std::array::from_fn(|i| std::array::from_fn(|n| f16_to_f32(r[4 * i + n / 2] >> (16 * (n % 2)) & 0xffff)))
 }
 
 fn mma_integer(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if !whole(cx) {
         return Flow::Park;
     }
+    mma_taint(cx, inst);
     let signed = |e: u32| ELEMENTS[e as usize].1 == Element::S8;
-    let (sa, sb, saturates) = (
-        signed(inst.aux & 0xf),
-        signed(inst.aux >> 4 & 0xf),
-        inst.aux >> 13 & 1 != 0,
-    );
+    let (sa, sb, saturates) = (signed(inst.aux & 0xf), signed(inst.aux >> 4 & 0xf), inst.aux >> 13 & 1 != 0);
     let extend = |bits: u32, signed: bool| {
-        if signed {
-            i64::from(bits as u8 as i8)
-        } else {
-            i64::from(bits)
-        }
+        if signed { i64::from(bits as u8 as i8) } else { i64::from(bits) }
     };
     let (a, b, c) = fragments(inst, 4);
     let k = a[0].len() * 16;
@@ -513,14 +518,9 @@ fn mma_integer(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             let (i, n) = (lane / 4, lane % 4 * 2 + odd);
             let start = i64::from(rows[inst.ops[c + register] as usize].0[lane] as i32);
             let sum = (0..k).fold(start, |sum, k| {
-                sum + extend(element_at(rows, &a[half], i, k, 1), sa)
-                    * extend(element_at(rows, &b, n, k, 1), sb)
+                sum + extend(element_at(rows, &a[half], i, k, 1), sa) * extend(element_at(rows, &b, n, k, 1), sb)
             });
-            *out = if saturates {
-                sum.clamp(i32::MIN.into(), i32::MAX.into()) as u32
-            } else {
-                sum as u32
-            };
+            *out = if saturates { sum.clamp(i32::MIN.into(), i32::MAX.into()) as u32 } else { sum as u32 };
         }
     }
     for (register, out) in out.iter().enumerate() {

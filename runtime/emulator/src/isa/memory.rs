@@ -5,17 +5,13 @@ use crate::check::AccessKind;
 use crate::decode::{AddressBase, Form, Inst, Taint, Ty};
 use crate::error::Result;
 use crate::exec::access::{Intent, Space, Target, WORDS};
-use crate::exec::lanes::{Run, whole_warp};
+use crate::exec::lanes::{Row as Row32, Run, whole_warp};
 use crate::exec::{Cx, Flow};
 use crate::memory::Cursor;
 use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "ld",
-        "all spaces and generic, .v2 .v4 .v8, .volatile .relaxed .acquire .nc and cache hints",
-        ld,
-    ),
+    row("ld", "all spaces and generic, .v2 .v4 .v8, .volatile .relaxed .acquire .nc and cache hints", ld),
     row("ldu", "as ld", ld),
     row("st", "as ld", st),
     row(
@@ -47,12 +43,7 @@ impl Shape {
 
     #[inline(always)]
     fn unpack(aux: u32) -> Self {
-        Self {
-            element: aux & 0xff,
-            count: aux >> 8 & 0xf,
-            signed: aux >> 12 & 1 != 0,
-            space: Space::of(aux >> 16 & 7),
-        }
+        Self { element: aux & 0xff, count: aux >> 8 & 0xf, signed: aux >> 12 & 1 != 0, space: Space::of(aux >> 16 & 7) }
     }
 
     fn bytes(self) -> u32 {
@@ -77,8 +68,8 @@ fn space(f: &mut Form<'_, '_>) -> Space {
 /// Ordering, scope and cache hints: the emulator's memory is sequentially consistent, and has no cache.
 fn hints(f: &mut Form<'_, '_>) {
     f.ignore(&[
-        "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "cluster",
-        "gpu", "sys", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified", "noftz",
+        "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "cluster", "gpu", "sys", "nc",
+        "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified", "noftz",
     ]);
     f.ignore_prefix("L1::");
     f.ignore_prefix("L2::");
@@ -98,11 +89,7 @@ fn policy(f: &mut Form<'_, '_>) -> Result<()> {
 
 /// The operands of a vector, or the single one.
 fn items(operand: &Operand) -> &[Operand] {
-    if let Operand::Vector(items) = operand {
-        items
-    } else {
-        std::slice::from_ref(operand)
-    }
+    if let Operand::Vector(items) = operand { items } else { std::slice::from_ref(operand) }
 }
 
 /// Types for a register of the given rows: loads and stores accept registers wider than the element.
@@ -119,18 +106,10 @@ fn ld(f: &mut Form<'_, '_>) -> Result<Run> {
     let space = space(f);
     hints(f);
     let (count, ty) = (vector(f), f.ty()?);
-    let shape = Shape {
-        element: ty.bytes(),
-        count,
-        signed: ty.signed(),
-        space,
-    };
+    let shape = Shape { element: ty.bytes(), count, signed: ty.signed(), space };
     let operand = f.operand()?;
     if items(operand).len() != count as usize {
-        return f.unsupported(format!(
-            "{} destinations for a vector of {count}",
-            items(operand).len()
-        ));
+        return f.unsupported(format!("{} destinations for a vector of {count}", items(operand).len()));
     }
     for item in items(operand) {
         let rows = f.register_rows(item, ty);
@@ -138,11 +117,7 @@ fn ld(f: &mut Form<'_, '_>) -> Result<Run> {
     }
     check_width(f, shape)?;
     let base = f.address()?;
-    f.aux = Shape {
-        space: resolve(f, space, base)?,
-        ..shape
-    }
-    .pack();
+    f.aux = Shape { space: resolve(f, space, base)?, ..shape }.pack();
     policy(f)?;
     f.taint = Taint::Own;
     Ok(load())
@@ -161,9 +136,7 @@ fn resolve(f: &Form<'_, '_>, space: Space, base: AddressBase) -> Result<Space> {
     match (space, base) {
         (Space::Param, _) => Ok(Space::Param),
         (_, AddressBase::Param) => f.unsupported("a parameter is read with ld.param"),
-        (Space::Global | Space::Generic, AddressBase::Narrow) => {
-            f.unsupported("global addresses have 64 bits")
-        }
+        (Space::Global | Space::Generic, AddressBase::Narrow) => f.unsupported("global addresses have 64 bits"),
         (space, _) => Ok(space),
     }
 }
@@ -174,46 +147,46 @@ whole_warp!(load, load_body);
 fn load_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let shape = Shape::unpack(inst.aux);
     let base = inst.count as usize - 1;
+    cx.check_address(inst, base);
     let addresses = cx.addresses(inst.ops[base], inst.kinds[base].rows, inst.imm);
+    cx.count_traffic(shape.space, &addresses, cx.mask, shape.bytes());
     let (mut cursor, mut last) = (Cursor::default(), 0);
     let mut lanes = cx.mask;
     while lanes != 0 {
         let lane = lanes.trailing_zeros();
         lanes &= lanes - 1;
-        let Some(target) = cx.target(
-            shape.space,
-            addresses[lane as usize],
-            shape.bytes(),
-            Intent::Read,
-            lane,
-            &mut last,
-        ) else {
+        let Some(target) =
+            cx.target(shape.space, addresses[lane as usize], shape.bytes(), Intent::Read, lane, &mut last)
+        else {
             continue;
         };
         if let Target::Shared(offset) = target {
             cx.shared_touched(lane, offset, shape.bytes(), AccessKind::Read);
         }
         let words = cx.read(target, shape.bytes(), lane, &mut cursor);
-        scatter(cx, inst, shape, lane, &words);
+        scatter(&mut cx.warp.rows, inst, shape, lane, &words);
+        if cx.tracks() {
+            let undefined = cx.read_shadow(target, shape.bytes(), lane, &mut cursor);
+            if undefined.iter().any(|&w| w != 0) {
+                cx.taint();
+            }
+            if cx.warp.tainted {
+                scatter(&mut cx.warp.shadows.rows, inst, shape, lane, &undefined);
+            }
+        }
     }
     Flow::Next
 }
 
 /// Gives a lane's loaded words to its registers.
 #[inline(always)]
-fn scatter(cx: &mut Cx<'_>, inst: &Inst, shape: Shape, lane: u32, words: &[u32; WORDS]) {
+fn scatter(rows: &mut [Row32], inst: &Inst, shape: Shape, lane: u32, words: &[u32; WORDS]) {
     let lane = lane as usize;
-    let rows = &mut cx.warp.rows;
     for i in 0..shape.count as usize {
         let slot = inst.ops[i] as usize;
         match shape.element {
             4 if inst.kinds[i].rows == 1 => rows[slot].0[lane] = words[i],
-            8 => set64(
-                rows,
-                slot,
-                lane,
-                u64::from(words[2 * i]) | u64::from(words[2 * i + 1]) << 32,
-            ),
+            8 => set64(rows, slot, lane, u64::from(words[2 * i]) | u64::from(words[2 * i + 1]) << 32),
             16 => {
                 let wide: &mut [u32] = bytemuck::cast_slice_mut(&mut rows[slot..slot + 4]);
                 wide[4 * lane..4 * lane + 4].copy_from_slice(&words[4 * i..4 * i + 4]);
@@ -223,11 +196,7 @@ fn scatter(cx: &mut Cx<'_>, inst: &Inst, shape: Shape, lane: u32, words: &[u32; 
                 let per_word = 4 / element as usize;
                 let raw = words[i / per_word] >> (bits * (i % per_word) as u32);
                 let value = if element == 4 {
-                    if shape.signed {
-                        i64::from(raw as i32)
-                    } else {
-                        raw.into()
-                    }
+                    if shape.signed { i64::from(raw as i32) } else { raw.into() }
                 } else if shape.signed {
                     i64::from((raw << (32 - bits)) as i32 >> (32 - bits))
                 } else {
@@ -258,44 +227,21 @@ fn st(f: &mut Form<'_, '_>) -> Result<Run> {
     let space = space(f);
     hints(f);
     let (count, ty) = (vector(f), f.ty()?);
-    let shape = Shape {
-        element: ty.bytes(),
-        count,
-        signed: false,
-        space,
-    };
+    let shape = Shape { element: ty.bytes(), count, signed: false, space };
     check_width(f, shape)?;
     let base = f.address()?;
-    f.aux = Shape {
-        space: resolve(f, space, base)?,
-        ..shape
-    }
-    .pack();
+    f.aux = Shape { space: resolve(f, space, base)?, ..shape }.pack();
     if matches!(space, Space::Param) {
         return f.unsupported("parameters cannot be stored to");
     }
     let operand = f.operand()?;
     if items(operand).len() != count as usize {
-        return f.unsupported(format!(
-            "{} sources for a vector of {count}",
-            items(operand).len()
-        ));
+        return f.unsupported(format!("{} sources for a vector of {count}", items(operand).len()));
     }
     for item in items(operand) {
         let rows = f.register_rows(item, ty);
-        let as_type = if matches!(item, Operand::Reg(_)) {
-            register_type(rows, ty)
-        } else {
-            ty
-        };
-        f.src_from(
-            item,
-            if as_type.bytes() < 4 {
-                Ty::B32
-            } else {
-                as_type
-            },
-        )?;
+        let as_type = if matches!(item, Operand::Reg(_)) { register_type(rows, ty) } else { ty };
+        f.src_from(item, if as_type.bytes() < 4 { Ty::B32 } else { as_type })?;
     }
     policy(f)?;
     f.taint = Taint::Own;
@@ -307,27 +253,34 @@ whole_warp!(store, store_body);
 #[inline(always)]
 fn store_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let shape = Shape::unpack(inst.aux);
+    cx.check_address(inst, 0);
     let addresses = cx.addresses(inst.ops[0], inst.kinds[0].rows, inst.imm);
+    cx.count_traffic(shape.space, &addresses, cx.mask, shape.bytes());
     let (mut cursor, mut last) = (Cursor::default(), 0);
     let mut lanes = cx.mask;
     while lanes != 0 {
         let lane = lanes.trailing_zeros();
         lanes &= lanes - 1;
-        let Some(target) = cx.target(
-            shape.space,
-            addresses[lane as usize],
-            shape.bytes(),
-            Intent::Write,
-            lane,
-            &mut last,
-        ) else {
+        let Some(target) =
+            cx.target(shape.space, addresses[lane as usize], shape.bytes(), Intent::Write, lane, &mut last)
+        else {
             continue;
         };
-        let words = gather(cx, inst, shape, lane as usize);
+        let words = gather(&cx.warp.rows, inst, shape, lane as usize);
+        let undefined =
+            if cx.warp.tainted { gather(&cx.warp.shadows.rows, inst, shape, lane as usize) } else { [0; WORDS] };
         if let Target::Shared(offset) = target {
             cx.shared_stored(lane, offset, shape.bytes(), &words);
         }
-        cx.write(target, shape.bytes(), lane, &words, &mut cursor);
+        if cx.tracks() {
+            cx.write_shadow(target, shape.bytes(), lane, &undefined);
+        }
+        if let Target::Global(allocation, offset) = target
+            && undefined.iter().any(|&w| w != 0)
+        {
+            cx.check_output(allocation.base + offset, lane);
+        }
+        cx.write(target, shape.bytes(), lane, &words, &undefined, &mut cursor);
         cx.cta.progress += 1;
     }
     Flow::Next
@@ -335,8 +288,7 @@ fn store_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 /// The words that a lane stores.
 #[inline(always)]
-fn gather(cx: &Cx<'_>, inst: &Inst, shape: Shape, lane: usize) -> [u32; WORDS] {
-    let rows = &cx.warp.rows;
+fn gather(rows: &[Row32], inst: &Inst, shape: Shape, lane: usize) -> [u32; WORDS] {
     let mut words = [0; WORDS];
     for i in 0..shape.count as usize {
         let slot = inst.ops[i + 1] as usize;
@@ -352,17 +304,10 @@ fn gather(cx: &Cx<'_>, inst: &Inst, shape: Shape, lane: usize) -> [u32; WORDS] {
                 words[4 * i..4 * i + 4].copy_from_slice(&wide[4 * lane..4 * lane + 4]);
             }
             element => {
-                let value = if inst.kinds[i + 1].rows == 1 {
-                    rows[slot].0[lane]
-                } else {
-                    get64(rows, slot, lane) as u32
-                };
+                let value =
+                    if inst.kinds[i + 1].rows == 1 { rows[slot].0[lane] } else { get64(rows, slot, lane) as u32 };
                 let per_word = 4 / element as usize;
-                let mask = if element == 4 {
-                    !0
-                } else {
-                    (1 << (8 * element)) - 1
-                };
+                let mask = if element == 4 { !0 } else { (1 << (8 * element)) - 1 };
                 words[i / per_word] |= (value & mask) << (8 * element * (i % per_word) as u32);
             }
         }
@@ -399,19 +344,8 @@ const UPDATES: [(&str, Update); 10] = [
 ];
 
 /// Types that an atomic computes with.
-const ATOMIC_TYPES: [Ty; 11] = [
-    Ty::U32,
-    Ty::S32,
-    Ty::B32,
-    Ty::F32,
-    Ty::U64,
-    Ty::S64,
-    Ty::B64,
-    Ty::F64,
-    Ty::F16x2,
-    Ty::Bf16x2,
-    Ty::B128,
-];
+const ATOMIC_TYPES: [Ty; 11] =
+    [Ty::U32, Ty::S32, Ty::B32, Ty::F32, Ty::U64, Ty::S64, Ty::B64, Ty::F64, Ty::F16x2, Ty::Bf16x2, Ty::B128];
 
 fn atom(f: &mut Form<'_, '_>) -> Result<Run> {
     atomic(f, true)
@@ -429,19 +363,13 @@ fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Run> {
         return f.unsupported("an operation such as .add is required");
     };
     let ty = f.ty()?;
-    let Some(type_code) = ATOMIC_TYPES
-        .iter()
-        .position(|&t| t == ty)
-        .filter(|_| ty != Ty::B128)
-    else {
+    let Some(type_code) = ATOMIC_TYPES.iter().position(|&t| t == ty).filter(|_| ty != Ty::B128) else {
         return f.unsupported(format!("type {ty:?} is not supported"));
     };
     if f.flag("v2") || f.flag("v4") {
         return f.unsupported("vector atomics are not supported");
     }
-    if matches!(ty, Ty::F32 | Ty::F64 | Ty::F16x2 | Ty::Bf16x2)
-        && !matches!(update, Update::Add | Update::Exch)
-    {
+    if matches!(ty, Ty::F32 | Ty::F64 | Ty::F16x2 | Ty::Bf16x2) && !matches!(update, Update::Add | Update::Exch) {
         return f.unsupported("floating types can be added");
     }
     match (returns, f.inst.operands.first()) {
@@ -470,19 +398,14 @@ fn atomic_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let update = UPDATES[(inst.aux & 0xff) as usize].1;
     let ty = ATOMIC_TYPES[(inst.aux >> 8 & 0xff) as usize];
     let space = Space::of(inst.aux >> 16 & 7);
+    cx.check_address(inst, 1);
     let addresses = cx.addresses(inst.ops[1], inst.kinds[1].rows, inst.imm);
     let (mut cursor, mut last) = (Cursor::default(), 0);
     let wide = ty.bytes() == 8;
     let mask = cx.mask;
     for lane in (0..32).filter(|l| mask >> l & 1 != 0) {
-        let Some(target) = cx.target(
-            space,
-            addresses[lane as usize],
-            ty.bytes(),
-            Intent::Atomic,
-            lane,
-            &mut last,
-        ) else {
+        let Some(target) = cx.target(space, addresses[lane as usize], ty.bytes(), Intent::Atomic, lane, &mut last)
+        else {
             continue;
         };
         if let Target::Shared(offset) = target {
@@ -490,24 +413,34 @@ fn atomic_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         }
         let value = |cx: &Cx<'_>, operand: usize| {
             let slot = inst.ops[operand] as usize;
-            if wide {
-                get64(&cx.warp.rows, slot, lane as usize)
-            } else {
-                cx.warp.rows[slot].0[lane as usize].into()
-            }
+            if wide { get64(&cx.warp.rows, slot, lane as usize) } else { cx.warp.rows[slot].0[lane as usize].into() }
         };
         let words = cx.read(target, ty.bytes(), lane, &mut cursor);
         let old = u64::from(words[0]) | u64::from(words[1]) << 32;
         let old = if wide { old } else { old & 0xffff_ffff };
-        let swap = if update == Update::Cas {
-            value(cx, 3)
-        } else {
-            0
-        };
+        let swap = if update == Update::Cas { value(cx, 3) } else { 0 };
         let new = updated(update, ty, old, value(cx, 2), swap);
         let mut words = [0; WORDS];
         (words[0], words[1]) = (new as u32, (new >> 32) as u32);
-        cx.write(target, ty.bytes(), lane, &words, &mut cursor);
+        let mut undefined = [0; WORDS];
+        if cx.tracks() {
+            // The old value goes to the register, and both make the new one.
+            let before = cx.read_shadow(target, ty.bytes(), lane, &mut cursor);
+            let from_memory = before.iter().any(|&w| w != 0);
+            if from_memory {
+                cx.taint();
+            }
+            if cx.warp.tainted {
+                let given = (2..inst.count as usize).any(|i| cx.undefined_lanes(inst, i) >> lane & 1 != 0);
+                let mask = std::mem::replace(&mut cx.mask, 1 << lane);
+                cx.mark(inst, 0, if from_memory { 1 << lane } else { 0 });
+                cx.mask = mask;
+                let keeps = !matches!(update, Update::Exch);
+                undefined = [if given || from_memory && keeps { !0 } else { 0 }; WORDS];
+            }
+            cx.write_shadow(target, ty.bytes(), lane, &undefined);
+        }
+        cx.write(target, ty.bytes(), lane, &words, &undefined, &mut cursor);
         let slot = inst.ops[0] as usize;
         if wide {
             set64(&mut cx.warp.rows, slot, lane as usize, old);
@@ -563,17 +496,7 @@ fn packed_sum(a: u32, b: u32, format: super::number::Format) -> u32 {
 }
 
 fn prefetch(f: &mut Form<'_, '_>) -> Result<Run> {
-    f.ignore(&[
-        "global",
-        "local",
-        "L1",
-        "L2",
-        "tensormap",
-        "const",
-        "param",
-        "evict_last",
-        "evict_normal",
-    ]);
+    f.ignore(&["global", "local", "L1", "L2", "tensormap", "const", "param", "evict_last", "evict_normal"]);
     f.ignore_prefix("L2::");
     while f.remaining() > 0 {
         f.operand()?;

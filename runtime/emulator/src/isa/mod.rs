@@ -31,16 +31,8 @@ pub(crate) struct Row {
     decode: fn(&mut Form<'_, '_>) -> Result<Run>,
 }
 
-const fn row(
-    name: &'static str,
-    forms: &'static str,
-    decode: fn(&mut Form<'_, '_>) -> Result<Run>,
-) -> Row {
-    Row {
-        name,
-        forms,
-        decode,
-    }
+const fn row(name: &'static str, forms: &'static str, decode: fn(&mut Form<'_, '_>) -> Result<Run>) -> Row {
+    Row { name, forms, decode }
 }
 
 const FAMILIES: [&[Row]; 12] = [
@@ -60,35 +52,20 @@ const FAMILIES: [&[Row]; 12] = [
 
 /// An opcode that the emulator executes: its name and the forms of it that run.
 pub fn supported_opcodes() -> impl Iterator<Item = (&'static str, &'static str)> {
-    FAMILIES
-        .iter()
-        .copied()
-        .flatten()
-        .map(|row| (row.name, row.forms))
+    FAMILIES.iter().copied().flatten().map(|row| (row.name, row.forms))
 }
 
 /// The row with the longest name that the opcode begins with.
 fn find(opcode: &str) -> Option<&'static Row> {
-    let begins = |row: &&Row| {
-        opcode
-            .strip_prefix(row.name)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    FAMILIES
-        .iter()
-        .copied()
-        .flatten()
-        .filter(begins)
-        .max_by_key(|row| row.name.len())
+    let begins =
+        |row: &&Row| opcode.strip_prefix(row.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    FAMILIES.iter().copied().flatten().filter(begins).max_by_key(|row| row.name.len())
 }
 
 /// Decodes one instruction.
 pub(crate) fn decode<'m>(decoder: &mut Decoder<'m>, inst: &'m Instruction) -> Result<FormBuilt> {
     let Some(row) = find(&inst.opcode) else {
-        return Err(Error::UnknownOpcode {
-            line: inst.line,
-            opcode: inst.opcode.clone(),
-        });
+        return Err(Error::UnknownOpcode { line: inst.line, opcode: inst.opcode.clone() });
     };
     let mut form = Form::new(decoder, inst, &inst.opcode[row.name.len()..]);
     let run = (row.decode)(&mut form)?;

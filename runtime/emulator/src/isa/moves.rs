@@ -9,21 +9,9 @@ use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "mov",
-        "all widths, special registers, addresses, packing and unpacking of vectors",
-        mov,
-    ),
-    row(
-        "cvta",
-        "global, shared, local, param and const, u32 u64, and .to",
-        cvta,
-    ),
-    row(
-        "isspacep",
-        "global, shared (::cta), local, const, param",
-        isspacep,
-    ),
+    row("mov", "all widths, special registers, addresses, packing and unpacking of vectors", mov),
+    row("cvta", "global, shared, local, param and const, u32 u64, and .to", cvta),
+    row("isspacep", "global, shared (::cta), local, const, param", isspacep),
     row("mapa", "shared::cluster of a cluster of one CTA", mapa),
 ];
 
@@ -31,9 +19,7 @@ fn mov(f: &mut Form<'_, '_>) -> Result<Run> {
     let ty = f.ty()?;
     match f.inst.operands.as_slice() {
         [Operand::Vector(_), _] | [_, Operand::Vector(_)] => return repack(f, ty),
-        [_, Operand::Special(name)]
-            if name.starts_with("%clock") || name.starts_with("%globaltimer") =>
-        {
+        [_, Operand::Special(name)] if name.starts_with("%clock") || name.starts_with("%globaltimer") => {
             let high = name.ends_with("_hi");
             f.dst(ty)?;
             f.operand()?;
@@ -49,7 +35,7 @@ fn mov(f: &mut Form<'_, '_>) -> Result<Run> {
     }
     f.dst(ty)?;
     f.src(ty)?;
-    f.taint = Taint::Bytes;
+    f.taint = Taint::Same { control: 0 };
     Ok(match ty.bytes() {
         0 => copy_predicate,
         2 | 4 => unary(|a: u32| a),
@@ -73,20 +59,11 @@ fn copy_wide(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 /// Time is the number of instructions that the CTA has executed.
 fn clock(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
-    let now = if inst.aux == 1 {
-        cx.cta.instructions >> 32
-    } else {
-        cx.cta.instructions
-    };
+    let now = if inst.aux == 1 { cx.cta.instructions >> 32 } else { cx.cta.instructions };
     if inst.kinds[0].rows == 2 {
         Lane::write(&mut cx.warp.rows, inst.ops[0], &[now; LANES], cx.mask);
     } else {
-        Lane::write(
-            &mut cx.warp.rows,
-            inst.ops[0],
-            &[now as u32; LANES],
-            cx.mask,
-        );
+        Lane::write(&mut cx.warp.rows, inst.ops[0], &[now as u32; LANES], cx.mask);
     }
     Flow::Next
 }
@@ -95,11 +72,7 @@ fn clock(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 fn repack(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     let (destination, source) = (f.operand()?, f.operand()?);
     let parts = |o: &Operand| {
-        if let Operand::Vector(items) = o {
-            items.len() as u32
-        } else {
-            1
-        }
+        if let Operand::Vector(items) = o { items.len() as u32 } else { 1 }
     };
     let part_type = |f: &Form<'_, '_>, n: u32| match ty.bytes() / n {
         1 => Ok(Ty::B8),
@@ -109,28 +82,17 @@ fn repack(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         16 => Ok(Ty::B128),
         _ => f.unsupported("a vector of this length does not fit the type"),
     };
-    let (to, from) = (
-        part_type(f, parts(destination))?,
-        part_type(f, parts(source))?,
-    );
+    let (to, from) = (part_type(f, parts(destination))?, part_type(f, parts(source))?);
     for (operand, ty, written) in [(destination, to, true), (source, from, false)] {
-        let items = if let Operand::Vector(items) = operand {
-            items.as_slice()
-        } else {
-            std::slice::from_ref(operand)
-        };
+        let items = if let Operand::Vector(items) = operand { items.as_slice() } else { std::slice::from_ref(operand) };
         for item in items {
             // 8-bit parts live in 16-bit registers.
             let register = if ty == Ty::B8 { Ty::B16 } else { ty };
-            if written {
-                f.dst_from(item, register)?
-            } else {
-                f.src_from(item, register)?
-            }
+            if written { f.dst_from(item, register)? } else { f.src_from(item, register)? }
         }
     }
     f.aux = to.bytes() | from.bytes() << 8 | parts(destination) << 16;
-    f.taint = Taint::Own;
+    f.taint = Taint::Same { control: 0 };
     Ok(match (to.bytes(), from.bytes()) {
         (2, 4) => unpack_halves,
         (4, 2) => pack_halves,
@@ -148,8 +110,7 @@ fn unpack_halves(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 fn pack_halves(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let rows = &mut cx.warp.rows;
-    let (lo, hi): ([u32; LANES], [u32; LANES]) =
-        (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
+    let (lo, hi): ([u32; LANES], [u32; LANES]) = (Lane::read(rows, inst.ops[1]), Lane::read(rows, inst.ops[2]));
     let mut d = [0u32; LANES];
     for i in 0..LANES {
         d[i] = lo[i] & 0xffff | hi[i] << 16;
@@ -159,17 +120,9 @@ fn pack_halves(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 }
 
 fn repack_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
-    let (to, from, destinations) = (
-        inst.aux & 0xff,
-        inst.aux >> 8 & 0xff,
-        (inst.aux >> 16) as usize,
-    );
+    let (to, from, destinations) = (inst.aux & 0xff, inst.aux >> 8 & 0xff, (inst.aux >> 16) as usize);
     let bits = |bytes: u32| {
-        if bytes == 16 {
-            u128::MAX
-        } else {
-            (1 << (8 * bytes)) - 1
-        }
+        if bytes == 16 { u128::MAX } else { (1 << (8 * bytes)) - 1 }
     };
     let rows = &mut cx.warp.rows;
     let mut whole = [0u128; LANES];
@@ -248,9 +201,7 @@ fn isspacep(f: &mut Form<'_, '_>) -> Result<Run> {
     f.dst(Ty::Pred)?;
     f.src(Ty::U64)?;
     let scalar = match space {
-        Some(0) => rare1(|a: u64| {
-            !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW) && !within(a, PARAM_WINDOW)
-        }),
+        Some(0) => rare1(|a: u64| !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW) && !within(a, PARAM_WINDOW)),
         Some(1) => rare1(|a: u64| within(a, SHARED_WINDOW)),
         Some(2) => rare1(|a: u64| within(a, LOCAL_WINDOW)),
         Some(3) => rare1(|_: u64| false),

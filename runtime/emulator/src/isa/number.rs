@@ -13,12 +13,7 @@ pub(crate) enum Round {
 
 /// Takes a rounding modifier.
 pub(crate) fn rounding(f: &mut Form<'_, '_>) -> Option<Round> {
-    f.choice(&[
-        ("rn", Round::Nearest),
-        ("rz", Round::Zero),
-        ("rm", Round::Down),
-        ("rp", Round::Up),
-    ])
+    f.choice(&[("rn", Round::Nearest), ("rz", Round::Zero), ("rm", Round::Down), ("rp", Round::Up)])
 }
 
 /// The NaN that f32 instructions produce.
@@ -34,11 +29,7 @@ pub(crate) fn canon(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn ftz(x: f32) -> f32 {
     let bits = x.to_bits();
-    if bits & 0x7f80_0000 == 0 {
-        f32::from_bits(bits & 0x8000_0000)
-    } else {
-        x
-    }
+    if bits & 0x7f80_0000 == 0 { f32::from_bits(bits & 0x8000_0000) } else { x }
 }
 
 /// Clamps to [0, 1]; a NaN becomes 0.
@@ -70,11 +61,7 @@ pub(crate) fn odd(value: f64, error: f64) -> f64 {
     if value == 0.0 {
         return f64::from_bits(1 | if error < 0.0 { 1 << 63 } else { 0 });
     }
-    f64::from_bits(if away {
-        value.to_bits() + 1
-    } else {
-        value.to_bits() - 1
-    })
+    f64::from_bits(if away { value.to_bits() + 1 } else { value.to_bits() - 1 })
 }
 
 /// `a / b`, rounded to odd.
@@ -84,24 +71,13 @@ pub(crate) fn odd_quotient(a: f64, b: f64) -> f64 {
         return q;
     }
     let rest = (-q).mul_add(b, a);
-    odd(
-        q,
-        if (rest < 0.0) == (b < 0.0) {
-            rest.abs()
-        } else {
-            -rest.abs()
-        },
-    )
+    odd(q, if (rest < 0.0) == (b < 0.0) { rest.abs() } else { -rest.abs() })
 }
 
 /// The square root, rounded to odd.
 pub(crate) fn odd_sqrt(a: f64) -> f64 {
     let r = a.sqrt();
-    if !r.is_finite() {
-        r
-    } else {
-        odd(r, (-r).mul_add(r, a))
-    }
+    if !r.is_finite() { r } else { odd(r, (-r).mul_add(r, a)) }
 }
 
 /// An f64 (exact, or rounded to odd) to f32 in any direction.
@@ -109,20 +85,12 @@ pub(crate) fn to_f32(x: f64, round: Round) -> f32 {
     let nearest = x as f32;
     let back = f64::from(nearest);
     if back == x || nearest.is_nan() || round == Round::Nearest {
-        return if nearest.is_infinite() && x.is_finite() {
-            overflow(x, round)
-        } else {
-            nearest
-        };
+        return if nearest.is_infinite() && x.is_finite() { overflow(x, round) } else { nearest };
     }
     if nearest.is_infinite() && x.is_finite() {
         return overflow(x, round);
     }
-    let (below, above) = if back < x {
-        (nearest, nearest.next_up())
-    } else {
-        (nearest.next_down(), nearest)
-    };
+    let (below, above) = if back < x { (nearest, nearest.next_up()) } else { (nearest.next_down(), nearest) };
     match round {
         Round::Down => below,
         Round::Up => above,
@@ -150,26 +118,10 @@ pub(crate) struct Format {
     pub finite_only: bool,
 }
 
-pub(crate) const F16: Format = Format {
-    exponent_bits: 5,
-    mantissa_bits: 10,
-    finite_only: false,
-};
-pub(crate) const BF16: Format = Format {
-    exponent_bits: 8,
-    mantissa_bits: 7,
-    finite_only: false,
-};
-pub(crate) const E4M3: Format = Format {
-    exponent_bits: 4,
-    mantissa_bits: 3,
-    finite_only: true,
-};
-pub(crate) const E5M2: Format = Format {
-    exponent_bits: 5,
-    mantissa_bits: 2,
-    finite_only: false,
-};
+pub(crate) const F16: Format = Format { exponent_bits: 5, mantissa_bits: 10, finite_only: false };
+pub(crate) const BF16: Format = Format { exponent_bits: 8, mantissa_bits: 7, finite_only: false };
+pub(crate) const E4M3: Format = Format { exponent_bits: 4, mantissa_bits: 3, finite_only: true };
+pub(crate) const E5M2: Format = Format { exponent_bits: 5, mantissa_bits: 2, finite_only: false };
 
 impl Format {
     fn bias(self) -> i32 {
@@ -190,11 +142,7 @@ impl Format {
     }
 
     pub fn largest(self) -> u32 {
-        if self.finite_only {
-            self.nan() - 1
-        } else {
-            self.infinity() - 1
-        }
+        if self.finite_only { self.nan() - 1 } else { self.infinity() - 1 }
     }
 
     /// Rounds a number (exact, or rounded to odd) to the format. With `satfinite`, what is too large becomes the largest number.
@@ -233,16 +181,9 @@ impl Format {
         let units = floor as u64 + u64::from(up);
         // A carry out of the mantissa moves to the next exponent by itself in this encoding.
         let base = ((exponent + self.bias() - 1) as u64) << self.mantissa_bits;
-        let bits = if exponent == 1 - self.bias() {
-            units
-        } else {
-            base + units
-        };
+        let bits = if exponent == 1 - self.bias() { units } else { base + units };
         if bits > u64::from(self.largest()) {
-            return overflow(matches!(
-                (round, sign != 0),
-                (Round::Zero, _) | (Round::Down, false) | (Round::Up, true)
-            ));
+            return overflow(matches!((round, sign != 0), (Round::Zero, _) | (Round::Down, false) | (Round::Up, true)));
         }
         sign | bits as u32
     }
@@ -264,11 +205,7 @@ impl Format {
             f64::from(leading + mantissa)
                 * 2f64.powi((exponent.max(1)) as i32 - self.bias() - self.mantissa_bits as i32)
         };
-        if bits >> self.sign_shift() & 1 != 0 {
-            -magnitude
-        } else {
-            magnitude
-        }
+        if bits >> self.sign_shift() & 1 != 0 { -magnitude } else { magnitude }
     }
 }
 
@@ -280,11 +217,7 @@ pub(crate) fn e4m3_to_f32(bits: u32) -> f32 {
     let normal = f32::from_bits((magnitude << 20) + ((127 - 7) << 23));
     let denormal = (magnitude & 7) as i32 as f32 * (1.0 / 512.0);
     let value = if magnitude >= 8 { normal } else { denormal };
-    let value = if magnitude == 0x7f {
-        f32::from_bits(NAN32)
-    } else {
-        value
-    };
+    let value = if magnitude == 0x7f { f32::from_bits(NAN32) } else { value };
     f32::from_bits(value.to_bits() | (bits & 0x80) << 24)
 }
 

@@ -9,19 +9,11 @@ use crate::finding::FindingKind;
 use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
-    row(
-        "shfl.sync",
-        ".up .down .bfly .idx, b32, with and without predicate",
-        shfl,
-    ),
+    row("shfl.sync", ".up .down .bfly .idx, b32, with and without predicate", shfl),
     row("vote.sync", ".all .any .uni .ballot", vote),
     row("match.any.sync", "b32 b64", match_any),
     row("match.all.sync", "b32 b64, with predicate", match_all),
-    row(
-        "redux.sync",
-        ".add .min .max of u32 s32; .and .or .xor of b32; .min .max of f32",
-        redux,
-    ),
+    row("redux.sync", ".add .min .max of u32 s32; .and .or .xor of b32; .min .max of f32", redux),
     row("activemask", "b32", activemask),
     row("elect.sync", "", elect),
     row("bar.warp.sync", "", warp_sync),
@@ -43,6 +35,16 @@ fn members(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> Option<u32> {
         }
     }
     cx.converged(members).then_some(members)
+}
+
+/// One undefined input makes the result of every lane undefined.
+fn collective_taint(cx: &mut Cx<'_>, inst: &Inst, source: usize) {
+    if cx.warp.tainted {
+        let lanes = if cx.undefined_lanes(inst, source) & cx.mask != 0 { cx.mask } else { 0 };
+        for operand in (0..inst.count as usize).filter(|&i| inst.kinds[i].written) {
+            cx.mark(inst, operand, lanes);
+        }
+    }
 }
 
 fn shfl(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -77,22 +79,16 @@ fn shuffle(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         return Flow::Park;
     }
     let rows = &cx.warp.rows;
-    let (a, b, c): ([u32; LANES], [u32; LANES], [u32; LANES]) = (
-        Lane::read(rows, inst.ops[2]),
-        Lane::read(rows, inst.ops[3]),
-        Lane::read(rows, inst.ops[4]),
-    );
-    let (mut out, mut valid) = ([0u32; LANES], 0u32);
+    let (a, b, c): ([u32; LANES], [u32; LANES], [u32; LANES]) =
+        (Lane::read(rows, inst.ops[2]), Lane::read(rows, inst.ops[3]), Lane::read(rows, inst.ops[4]));
+    let (mut out, mut valid, mut sources) = ([0u32; LANES], 0u32, [0u32; LANES]);
     let mut absent = None;
     for lane in 0..LANES as u32 {
         let i = lane as usize;
         let (distance, clamp, segment) = (b[i] & 31, c[i] & 31, c[i] >> 8 & 31);
         let highest = lane & segment | clamp & !segment;
         let (from, inside) = match inst.aux {
-            0 => (
-                lane.wrapping_sub(distance),
-                lane as i32 - distance as i32 >= highest as i32,
-            ),
+            0 => (lane.wrapping_sub(distance), lane as i32 - distance as i32 >= highest as i32),
             1 => (lane + distance, lane + distance <= highest),
             2 => (lane ^ distance, lane ^ distance <= highest),
             _ => {
@@ -102,6 +98,7 @@ fn shuffle(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         };
         let from = if inside { from } else { lane };
         out[i] = a[from as usize & 31];
+        sources[i] = from;
         valid |= u32::from(inside) << lane;
         if cx.mask >> lane & 1 != 0 && cx.mask >> from & 1 == 0 {
             absent.get_or_insert((lane, from));
@@ -110,6 +107,12 @@ fn shuffle(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if let Some((lane, from)) = absent {
         let detail = format!("lane {lane} reads from lane {from}, which does not take part");
         cx.report(FindingKind::DivergentCollective, lane, None, None, detail);
+    }
+    if cx.warp.tainted {
+        let shadow = u32::read(&cx.warp.shadows.rows, inst.ops[2]);
+        let moved = sources.map(|from| shadow[from as usize & 31]);
+        Lane::write(&mut cx.warp.shadows.rows, inst.ops[0], &moved, cx.mask);
+        cx.mark(inst, 1, 0);
     }
     Lane::write(&mut cx.warp.rows, inst.ops[0], &out, cx.mask);
     cx.set_pred(inst.ops[1], valid);
@@ -133,6 +136,7 @@ fn vote_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if members(cx, inst, 2).is_none() {
         return Flow::Park;
     }
+    collective_taint(cx, inst, 1);
     let mask = cx.mask;
     let set = cx.pred(inst, 1) & mask;
     let result = match inst.aux {
@@ -168,11 +172,10 @@ fn match_any_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if members(cx, inst, 2).is_none() {
         return Flow::Park;
     }
+    collective_taint(cx, inst, 1);
     let v = values(cx, inst, 1);
     let out: [u32; LANES] = std::array::from_fn(|i| {
-        (0..LANES)
-            .filter(|&j| cx.mask >> j & 1 != 0 && v[i] == v[j])
-            .fold(0, |m, j| m | 1 << j)
+        (0..LANES).filter(|&j| cx.mask >> j & 1 != 0 && v[i] == v[j]).fold(0, |m, j| m | 1 << j)
     });
     Lane::write(&mut cx.warp.rows, inst.ops[0], &out, cx.mask);
     Flow::Next
@@ -200,6 +203,7 @@ fn match_all_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if members(cx, inst, 3).is_none() {
         return Flow::Park;
     }
+    collective_taint(cx, inst, 2);
     let v = values(cx, inst, 2);
     let first = v[cx.mask.trailing_zeros() as usize];
     let all = (0..LANES).all(|i| cx.mask >> i & 1 == 0 || v[i] == first);
@@ -241,10 +245,7 @@ fn redux(f: &mut Form<'_, '_>) -> Result<Run> {
     f.dst(ty)?;
     f.src(ty)?;
     f.src(Ty::U32)?;
-    f.aux = reduction as u32
-        | u32::from(ty == Ty::S32) << 8
-        | u32::from(ty == Ty::F32) << 9
-        | u32::from(nan) << 10;
+    f.aux = reduction as u32 | u32::from(ty == Ty::S32) << 8 | u32::from(ty == Ty::F32) << 9 | u32::from(nan) << 10;
     f.taint = Taint::Own;
     Ok(redux_lanes)
 }
@@ -254,13 +255,10 @@ fn redux_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if members(cx, inst, 2).is_none() {
         return Flow::Park;
     }
+    collective_taint(cx, inst, 1);
     let a: [u32; LANES] = Lane::read(&cx.warp.rows, inst.ops[1]);
     let taking = (0..LANES).filter(|i| cx.mask >> i & 1 != 0).map(|i| a[i]);
-    let (signed, float, nan) = (
-        inst.aux >> 8 & 1 != 0,
-        inst.aux >> 9 & 1 != 0,
-        inst.aux >> 10 & 1 != 0,
-    );
+    let (signed, float, nan) = (inst.aux >> 8 & 1 != 0, inst.aux >> 9 & 1 != 0, inst.aux >> 10 & 1 != 0);
     let f = f32::from_bits;
     let combine = |x: u32, y: u32| match REDUCTIONS[(inst.aux & 0xff) as usize].1 {
         Reduction::Add => x.wrapping_add(y),
@@ -286,6 +284,7 @@ fn activemask(f: &mut Form<'_, '_>) -> Result<Run> {
     f.dst(Ty::U32)?;
     f.taint = Taint::Own;
     fn active(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        cx.mark(inst, 0, 0);
         Lane::write(&mut cx.warp.rows, inst.ops[0], &[cx.mask; LANES], cx.mask);
         Flow::Next
     }
@@ -309,6 +308,8 @@ fn elect_lane(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     let Some(members) = members(cx, inst, 2) else {
         return Flow::Park;
     };
+    cx.mark(inst, 0, 0);
+    cx.mark(inst, 1, 0);
     let leader = (members & cx.mask).trailing_zeros();
     Lane::write(&mut cx.warp.rows, inst.ops[0], &[leader; LANES], cx.mask);
     cx.set_pred(inst.ops[1], 1 << leader);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::{PAGE_BYTES, Page, Pages};
+use crate::check::Owners;
 use crate::error::{Error, Result};
 
 /// What an allocation holds before the kernel runs.
@@ -42,6 +43,18 @@ pub(crate) struct Allocation {
     pages: Pages,
 }
 
+impl Allocation {
+    pub fn is_read_only(&self) -> bool {
+        self.rights == Rights::ReadOnly
+    }
+
+    /// For the race check: who touched the word.
+    pub fn owners(&self, word: u64) -> &Owners {
+        let offset = word * 4;
+        self.pages.page(offset / PAGE_BYTES).owners((offset % PAGE_BYTES / 4) as usize)
+    }
+}
+
 /// The global memory that kernels run on. Sparse: only pages that hold something take space, so an address range of
 /// terabytes is as cheap as its contents.
 ///
@@ -68,37 +81,22 @@ impl GlobalMemory {
     /// [`Error::Map`] when the range is empty, not 16-byte aligned, out of the address space, overlaps another
     /// allocation, or `Init::Bytes` has another length.
     pub fn map(&mut self, name: &str, address: u64, len: u64, init: Init<'_>) -> Result<()> {
-        let fail = |what: String| {
-            Err(Error::Map {
-                name: name.into(),
-                address,
-                len,
-                what,
-            })
-        };
+        let fail = |what: String| Err(Error::Map { name: name.into(), address, len, what });
         if len == 0 {
             return fail("it is empty".into());
         }
         if address == 0 || !address.is_multiple_of(16) {
             return fail("the address must be a multiple of 16, and not 0".into());
         }
-        if address
-            .checked_add(len)
-            .is_none_or(|end| end > super::MODULE_BASE + (1 << 40))
+        if address.checked_add(len).is_none_or(|end| end > super::MODULE_BASE + (1 << 40))
             || address >= LAST_ADDRESS && address < super::MODULE_BASE
         {
             return fail(format!("global addresses stop at {LAST_ADDRESS:#x}"));
         }
         let at = self.allocations.partition_point(|a| a.base < address);
-        let below = at
-            .checked_sub(1)
-            .map(|i| &self.allocations[i])
-            .filter(|a| a.base + a.len > address);
+        let below = at.checked_sub(1).map(|i| &self.allocations[i]).filter(|a| a.base + a.len > address);
         if let Some(other) = below.or(self.allocations.get(at).filter(|a| a.base < address + len)) {
-            return fail(format!(
-                "it overlaps `{}` at {:#x} with {} bytes",
-                other.name, other.base, other.len
-            ));
+            return fail(format!("it overlaps `{}` at {:#x} with {} bytes", other.name, other.base, other.len));
         }
         let (fill, undefined) = match init {
             Init::Fill(byte) => (byte, false),
@@ -111,16 +109,8 @@ impl GlobalMemory {
         {
             return fail(format!("its initial contents have {} bytes", bytes.len()));
         }
-        self.allocations.insert(
-            at,
-            Allocation {
-                name: name.into(),
-                base: address,
-                len,
-                rights: Rights::ReadWrite,
-                pages,
-            },
-        );
+        self.allocations
+            .insert(at, Allocation { name: name.into(), base: address, len, rights: Rights::ReadWrite, pages });
         match init {
             Init::Bytes(bytes) => self.write(address, bytes),
             _ => Ok(()),
@@ -132,12 +122,7 @@ impl GlobalMemory {
     /// # Errors
     /// As [`GlobalMemory::map`].
     pub fn allocate(&mut self, name: &str, len: u64, init: Init<'_>) -> Result<u64> {
-        let end = self
-            .allocations
-            .iter()
-            .filter(|a| a.base < LAST_ADDRESS)
-            .map(|a| a.base + a.len)
-            .max();
+        let end = self.allocations.iter().filter(|a| a.base < LAST_ADDRESS).map(|a| a.base + a.len).max();
         let address = end.map_or(FIRST_ADDRESS, |e| (e + GUARD_BYTES).next_multiple_of(256));
         self.map(name, address, len, init)?;
         Ok(address)
@@ -216,38 +201,27 @@ impl GlobalMemory {
         let allocation = self.range(address, len as usize)?;
         let offset = address - allocation.base;
         let mut cursor = Cursor::default();
-        Ok((offset..offset + len)
-            .all(|byte| cursor.undefined(allocation, byte & !3) >> (byte % 4) & 1 == 0))
+        Ok((offset..offset + len).all(|byte| cursor.undefined(allocation, byte & !3) >> (byte % 4) & 1 == 0))
+    }
+
+    /// Forgets who touched what in earlier launches.
+    pub(crate) fn forget_owners(&mut self) {
+        self.allocations.iter_mut().for_each(|a| a.pages.forget_owners());
     }
 
     /// Name, base address and length of the allocation that holds `address`.
     pub fn locate(&self, address: u64) -> Option<(&str, u64, u64)> {
-        self.find(address)
-            .map(|i| &self.allocations[i])
-            .map(|a| (a.name.as_str(), a.base, a.len))
+        self.find(address).map(|i| &self.allocations[i]).map(|a| (a.name.as_str(), a.base, a.len))
     }
 
     fn range(&self, address: u64, len: usize) -> Result<&Allocation> {
-        let fail = Error::NotMapped {
-            address,
-            len: len as u64,
-        };
-        let allocation = self
-            .find(address)
-            .map(|i| &self.allocations[i])
-            .ok_or(fail.clone())?;
-        if len as u64 > allocation.len - (address - allocation.base) {
-            Err(fail)
-        } else {
-            Ok(allocation)
-        }
+        let fail = Error::NotMapped { address, len: len as u64 };
+        let allocation = self.find(address).map(|i| &self.allocations[i]).ok_or(fail.clone())?;
+        if len as u64 > allocation.len - (address - allocation.base) { Err(fail) } else { Ok(allocation) }
     }
 
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
-        let at = self
-            .allocations
-            .partition_point(|a| a.base <= address)
-            .checked_sub(1)?;
+        let at = self.allocations.partition_point(|a| a.base <= address).checked_sub(1)?;
         let a = &self.allocations[at];
         (address - a.base < a.len).then_some(at)
     }
@@ -259,11 +233,7 @@ impl GlobalMemory {
     /// The allocation nearest to an address that is in none, for messages.
     pub(crate) fn nearest(&self, address: u64) -> Option<&Allocation> {
         self.allocations.iter().min_by_key(|a| {
-            if address < a.base {
-                a.base - address
-            } else {
-                address.saturating_sub(a.base + a.len - 1)
-            }
+            if address < a.base { a.base - address } else { address.saturating_sub(a.base + a.len - 1) }
         })
     }
 }
@@ -343,14 +313,7 @@ impl<'m> Cursor<'m> {
 
     /// Stores the bytes selected by `bytes` (a bit each) of the word, and says which of them are undefined.
     #[inline]
-    pub fn store(
-        &mut self,
-        allocation: &'m Allocation,
-        offset: u64,
-        value: u32,
-        bytes: u8,
-        undefined: u8,
-    ) {
+    pub fn store(&mut self, allocation: &'m Allocation, offset: u64, value: u32, bytes: u8, undefined: u8) {
         let page = self.page(allocation, offset);
         let index = (offset % PAGE_BYTES / 4) as usize;
         let word = page.word(index);

@@ -4,6 +4,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use crate::check::Owners;
+
 pub(crate) const PAGE_BYTES: u64 = 1 << 16;
 const WORDS: usize = (PAGE_BYTES / 4) as usize;
 const PAGES_IN_CHUNK: usize = 1024;
@@ -13,15 +15,14 @@ pub(crate) struct Page {
     words: Box<[AtomicU32]>,
     /// For each word, a bit for each byte that nobody has defined; absent while all bytes are defined.
     undefined: OnceLock<Box<[AtomicU8]>>,
+    /// Who touched each word in this launch, for the race check.
+    owners: OnceLock<Box<[Owners]>>,
 }
 
 impl Page {
     fn new(fill: u32, undefined: bool) -> Self {
         let words = (0..WORDS).map(|_| AtomicU32::new(fill)).collect();
-        let page = Self {
-            words,
-            undefined: OnceLock::new(),
-        };
+        let page = Self { words, undefined: OnceLock::new(), owners: OnceLock::new() };
         if undefined {
             page.mask_or_create(0xf);
         }
@@ -29,8 +30,7 @@ impl Page {
     }
 
     fn mask_or_create(&self, initial: u8) -> &[AtomicU8] {
-        self.undefined
-            .get_or_init(|| (0..WORDS).map(|_| AtomicU8::new(initial)).collect())
+        self.undefined.get_or_init(|| (0..WORDS).map(|_| AtomicU8::new(initial)).collect())
     }
 
     #[inline]
@@ -42,6 +42,11 @@ impl Page {
     #[inline]
     pub fn undefined(&self, index: usize) -> u8 {
         self.undefined.get().map_or(0, |m| m[index].load(Relaxed))
+    }
+
+    #[inline]
+    pub fn owners(&self, index: usize) -> &Owners {
+        &self.owners.get_or_init(|| (0..WORDS).map(|_| Owners::default()).collect())[index]
     }
 
     #[inline]
@@ -74,14 +79,15 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub fn new(len: u64, fill: u8, undefined: bool) -> Self {
-        let chunks = (0..len.div_ceil(CHUNK_BYTES))
-            .map(|_| OnceLock::new())
-            .collect();
-        Self {
-            fill: u32::from_ne_bytes([fill; 4]),
-            undefined,
-            chunks,
-        }
+        let chunks = (0..len.div_ceil(CHUNK_BYTES)).map(|_| OnceLock::new()).collect();
+        Self { fill: u32::from_ne_bytes([fill; 4]), undefined, chunks }
+    }
+
+    pub fn forget_owners(&mut self) {
+        let chunks = self.chunks.iter_mut().filter_map(OnceLock::get_mut);
+        chunks.flat_map(|c| c.iter_mut()).filter_map(OnceLock::get_mut).for_each(|page| {
+            page.owners.take();
+        });
     }
 
     pub fn fill(&self) -> u32 {

@@ -40,10 +40,7 @@ impl Parser<'_> {
                     if scopes.len() >= MAX_SCOPES {
                         return Err(syntax(line, "scopes nested too deeply"));
                     }
-                    scopes.push(Scope {
-                        number: made,
-                        ..Scope::default()
-                    });
+                    scopes.push(Scope { number: made, ..Scope::default() });
                     chain.push(made);
                     made += 1;
                 }
@@ -72,11 +69,7 @@ impl Parser<'_> {
                 }
                 Token::Word(w) if self.eat(b':') => {
                     let unique = label(w, scope.number);
-                    if body
-                        .labels
-                        .insert(unique, body.instructions.len() as u32)
-                        .is_some()
-                    {
+                    if body.labels.insert(unique, body.instructions.len() as u32).is_some() {
                         return Err(syntax(line, &format!("label `{w}` stands here twice")));
                     }
                 }
@@ -87,21 +80,15 @@ impl Parser<'_> {
                     visible.push(chain.clone());
                 }
                 other => {
-                    return Err(syntax(
-                        line,
-                        &format!("{} where an instruction was expected", describe(other)),
-                    ));
+                    return Err(syntax(line, &format!("{} where an instruction was expected", describe(other))));
                 }
             }
         }
         for (instruction, chain) in body.instructions.iter_mut().zip(visible) {
             for operand in &mut instruction.operands {
                 if let Operand::Symbol(name, 0) = operand
-                    && let Some(unique) = chain
-                        .iter()
-                        .rev()
-                        .map(|&n| label(name, n))
-                        .find(|u| body.labels.contains_key(u))
+                    && let Some(unique) =
+                        chain.iter().rev().map(|&n| label(name, n)).find(|u| body.labels.contains_key(u))
                 {
                     *name = unique;
                 }
@@ -140,8 +127,7 @@ impl Parser<'_> {
             if count < 0 || body.registers.len() as i128 + count > MAX_REGISTERS as i128 {
                 return Err(syntax(line, &format!("{count} registers are too many")));
             }
-            body.registers
-                .extend(std::iter::repeat_n(class, count as usize));
+            body.registers.extend(std::iter::repeat_n(class, count as usize));
             if !self.eat(b',') {
                 break;
             }
@@ -155,9 +141,8 @@ impl Parser<'_> {
         if self.eat(b'@') {
             let negated = self.eat(b'!');
             let name = self.word()?;
-            let register = find(scopes, name).ok_or_else(|| {
-                syntax(line, &format!("guard `{name}` is not a declared register"))
-            })?;
+            let register = find(scopes, name)
+                .ok_or_else(|| syntax(line, &format!("guard `{name}` is not a declared register")))?;
             guard = Some((register, negated));
         }
         let opcode = self.word()?.to_string();
@@ -170,22 +155,13 @@ impl Parser<'_> {
                 return Err(match self.peek() {
                     Some(t) => syntax(
                         line,
-                        &format!(
-                            "{} after an operand of `{opcode}`; `,` or `;` was expected",
-                            describe(t)
-                        ),
+                        &format!("{} after an operand of `{opcode}`; `,` or `;` was expected", describe(t)),
                     ),
                     None => self.truncated(),
                 });
             }
         }
-        Ok(Instruction {
-            guard,
-            opcode,
-            operands,
-            line,
-            loc,
-        })
+        Ok(Instruction { guard, opcode, operands, line, loc })
     }
 
     fn operand(&mut self, scopes: &[Scope], depth: usize) -> Result<Operand> {
@@ -196,70 +172,63 @@ impl Parser<'_> {
         let Some((token, _)) = self.next() else {
             return Err(self.truncated());
         };
-        let operand =
-            match token {
-                Token::Punct(b'-') => match self.next() {
-                    Some((Token::Int(v), _)) => Operand::Int(-v),
-                    Some((Token::F32(v), _)) => Operand::F32(v ^ (1 << 31)),
-                    Some((Token::F64(v), _)) => Operand::F64(v ^ (1 << 63)),
-                    _ => return Err(syntax(line, "a number was expected after `-`")),
-                },
-                Token::Int(v) => Operand::Int(v),
-                Token::F32(v) => Operand::F32(v),
-                Token::F64(v) => Operand::F64(v),
-                Token::Punct(b'!') => {
-                    let name = self.word()?;
-                    Operand::Not(find(scopes, name).ok_or_else(|| {
-                        syntax(line, &format!("`{name}` is not a declared register"))
-                    })?)
-                }
-                Token::Punct(b'{') => {
-                    let mut items = Vec::new();
-                    while !self.eat(b'}') {
-                        items.push(self.operand(scopes, depth + 1)?);
-                        if !self.eat(b',') && self.peek() != Some(Token::Punct(b'}')) {
-                            return Err(syntax(
-                                self.line(),
-                                "`,` or `}` was expected in a vector operand",
-                            ));
-                        }
-                    }
-                    Operand::Vector(items)
-                }
-                Token::Punct(b'[') => {
-                    let base = self.operand(scopes, depth + 1)?;
-                    let offset = self.offset()?;
-                    if self.eat(b',') {
-                        while !self.eat(b']') {
-                            self.next().ok_or_else(|| self.truncated())?;
-                        }
-                        return Ok(Operand::AddressList);
-                    }
-                    self.expect(b']')?;
-                    match base {
-                        Operand::Symbol(name, inner) => {
-                            Operand::Address(Box::new(Operand::Symbol(name, inner + offset)), 0)
-                        }
-                        base => Operand::Address(Box::new(base), offset),
+        let operand = match token {
+            Token::Punct(b'-') => match self.next() {
+                Some((Token::Int(v), _)) => Operand::Int(-v),
+                Some((Token::F32(v), _)) => Operand::F32(v ^ (1 << 31)),
+                Some((Token::F64(v), _)) => Operand::F64(v ^ (1 << 63)),
+                _ => return Err(syntax(line, "a number was expected after `-`")),
+            },
+            Token::Int(v) => Operand::Int(v),
+            Token::F32(v) => Operand::F32(v),
+            Token::F64(v) => Operand::F64(v),
+            Token::Punct(b'!') => {
+                let name = self.word()?;
+                Operand::Not(
+                    find(scopes, name).ok_or_else(|| syntax(line, &format!("`{name}` is not a declared register")))?,
+                )
+            }
+            Token::Punct(b'{') => {
+                let mut items = Vec::new();
+                while !self.eat(b'}') {
+                    items.push(self.operand(scopes, depth + 1)?);
+                    if !self.eat(b',') && self.peek() != Some(Token::Punct(b'}')) {
+                        return Err(syntax(self.line(), "`,` or `}` was expected in a vector operand"));
                     }
                 }
-                Token::Word("_") => Operand::Sink,
-                Token::Word(w) => match find(scopes, w) {
-                    Some(register) => Operand::Reg(register),
-                    None if w == "WARP_SZ" => Operand::Int(32),
-                    None if w.starts_with('%') => Operand::Special(w.into()),
-                    None => {
-                        let offset = if depth == 0 { self.offset()? } else { 0 };
-                        Operand::Symbol(w.into(), offset)
+                Operand::Vector(items)
+            }
+            Token::Punct(b'[') => {
+                let base = self.operand(scopes, depth + 1)?;
+                let offset = self.offset()?;
+                if self.eat(b',') {
+                    while !self.eat(b']') {
+                        self.next().ok_or_else(|| self.truncated())?;
                     }
-                },
-                other => {
-                    return Err(syntax(
-                        line,
-                        &format!("{} where an operand was expected", describe(other)),
-                    ));
+                    return Ok(Operand::AddressList);
                 }
-            };
+                self.expect(b']')?;
+                match base {
+                    Operand::Symbol(name, inner) => {
+                        Operand::Address(Box::new(Operand::Symbol(name, inner + offset)), 0)
+                    }
+                    base => Operand::Address(Box::new(base), offset),
+                }
+            }
+            Token::Word("_") => Operand::Sink,
+            Token::Word(w) => match find(scopes, w) {
+                Some(register) => Operand::Reg(register),
+                None if w == "WARP_SZ" => Operand::Int(32),
+                None if w.starts_with('%') => Operand::Special(w.into()),
+                None => {
+                    let offset = if depth == 0 { self.offset()? } else { 0 };
+                    Operand::Symbol(w.into(), offset)
+                }
+            },
+            other => {
+                return Err(syntax(line, &format!("{} where an operand was expected", describe(other))));
+            }
+        };
         if self.eat(b'|') {
             let second = self.operand(scopes, depth + 1)?;
             return Ok(Operand::Pair(Box::new(operand), Box::new(second)));
@@ -291,10 +260,8 @@ fn find(scopes: &[Scope], name: &str) -> Option<RegId> {
             let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
             let (first, count) = *scope.families.get(prefix)?;
             let digits = &name[prefix.len()..];
-            let index = digits
-                .parse::<u32>()
-                .ok()
-                .filter(|&n| n < count && (digits.len() == 1 || !digits.starts_with('0')))?;
+            let index =
+                digits.parse::<u32>().ok().filter(|&n| n < count && (digits.len() == 1 || !digits.starts_with('0')))?;
             Some(first + index)
         })
     })

@@ -31,16 +31,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>> {
                 }
             }
             b'/' if bytes.get(i + 1) == Some(&b'*') => {
-                let end = text[i + 2..]
-                    .find("*/")
-                    .ok_or_else(|| syntax(line, "a comment that never ends"))?;
+                let end = text[i + 2..].find("*/").ok_or_else(|| syntax(line, "a comment that never ends"))?;
                 line += count_lines(&bytes[i..i + 2 + end]);
                 i += end + 4;
             }
             b'"' => {
-                let end = text[i + 1..]
-                    .find('"')
-                    .ok_or_else(|| syntax(line, "a string that never ends"))?;
+                let end = text[i + 1..].find('"').ok_or_else(|| syntax(line, "a string that never ends"))?;
                 out.push((Token::Str(&text[i + 1..i + 1 + end]), line));
                 line += count_lines(&bytes[i..i + 1 + end]);
                 i += end + 2;
@@ -60,8 +56,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>> {
             c if is_word_start(c) => {
                 while i < bytes.len()
                     && (is_word(bytes[i])
-                        || (bytes[i..].starts_with(b"::")
-                            && bytes.get(i + 2).is_some_and(|&c| is_word(c))))
+                        || (bytes[i..].starts_with(b"::") && bytes.get(i + 2).is_some_and(|&c| is_word(c))))
                 {
                     i += if bytes[i] == b':' { 2 } else { 1 };
                 }
@@ -81,10 +76,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>> {
 }
 
 pub(super) fn syntax(line: u32, what: &str) -> Error {
-    Error::Syntax {
-        line,
-        what: what.into(),
-    }
+    Error::Syntax { line, what: what.into() }
 }
 
 fn count_lines(bytes: &[u8]) -> u32 {
@@ -104,38 +96,23 @@ fn number(text: &str, line: u32) -> Result<Token<'static>> {
     let hex = |digits: &str| u64::from_str_radix(digits, 16).map_err(|_| bad());
     let lower = text.to_ascii_lowercase();
     if let Some(digits) = lower.strip_prefix("0f") {
-        return u32::from_str_radix(digits, 16)
-            .map(Token::F32)
-            .map_err(|_| bad());
+        return u32::from_str_radix(digits, 16).map(Token::F32).map_err(|_| bad());
     }
     if let Some(digits) = lower.strip_prefix("0d") {
         return hex(digits).map(Token::F64);
     }
-    let digits = lower
-        .strip_suffix('u')
-        .filter(|_| !lower.starts_with("0x") || lower.len() > 3)
-        .unwrap_or(&lower);
+    let digits = lower.strip_suffix('u').filter(|_| !lower.starts_with("0x") || lower.len() > 3).unwrap_or(&lower);
     if let Some(digits) = digits.strip_prefix("0x") {
         return hex(digits).map(|v| Token::Int(v.into()));
     }
     if let Some(digits) = digits.strip_prefix("0b") {
-        return u64::from_str_radix(digits, 2)
-            .map(|v| Token::Int(v.into()))
-            .map_err(|_| bad());
+        return u64::from_str_radix(digits, 2).map(|v| Token::Int(v.into())).map_err(|_| bad());
     }
     if digits.contains(['.', 'e']) {
-        return digits
-            .parse::<f64>()
-            .map(|v| Token::F64(v.to_bits()))
-            .map_err(|_| bad());
+        return digits.parse::<f64>().map(|v| Token::F64(v.to_bits())).map_err(|_| bad());
     }
     if digits.len() > 1 && digits.starts_with('0') {
-        return u64::from_str_radix(&digits[1..], 8)
-            .map(|v| Token::Int(v.into()))
-            .map_err(|_| bad());
+        return u64::from_str_radix(&digits[1..], 8).map(|v| Token::Int(v.into())).map_err(|_| bad());
     }
-    digits
-        .parse::<u64>()
-        .map(|v| Token::Int(v.into()))
-        .map_err(|_| bad())
+    digits.parse::<u64>().map(|v| Token::Int(v.into())).map_err(|_| bad())
 }

@@ -41,11 +41,7 @@ impl Locations {
         let mut next = loc;
         while let Some(loc) = next.and_then(|i| self.locs.get(i as usize)) {
             let file = self.files.get(&loc.file).cloned().unwrap_or_default();
-            out.push(SourceLocation {
-                file,
-                line: loc.line,
-                column: loc.column,
-            });
+            out.push(SourceLocation { file, line: loc.line, column: loc.column });
             // An inlined_at always points to an earlier entry, so the walk ends.
             next = loc.inlined_at;
         }
@@ -63,18 +59,10 @@ impl Module {
         let bytes = ptx.as_ref();
         let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
         let text = std::str::from_utf8(bytes).map_err(|e| Error::NotUtf8 {
-            line: 1 + bytes[..e.valid_up_to()]
-                .iter()
-                .filter(|&&b| b == b'\n')
-                .count() as u32,
+            line: 1 + bytes[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u32,
         })?;
-        Parser {
-            tokens: lexer::tokens(text)?,
-            at: 0,
-            by_place: HashMap::new(),
-            locations: Locations::default(),
-        }
-        .module()
+        Parser { tokens: lexer::tokens(text)?, at: 0, by_place: HashMap::new(), locations: Locations::default() }
+            .module()
     }
 
     /// PTX ISA version, as (major, minor).
@@ -97,14 +85,10 @@ impl Module {
     /// # Errors
     /// [`Error::MissingEntry`]; [`Error::UnknownOpcode`] or [`Error::Unsupported`] with the opcode and its line.
     pub fn entry(&self, name: &str) -> Result<Kernel> {
-        let entry = self
-            .entries
-            .iter()
-            .find(|e| e.name == name)
-            .ok_or_else(|| Error::MissingEntry {
-                name: name.into(),
-                available: self.entries().map(String::from).collect(),
-            })?;
+        let entry = self.entries.iter().find(|e| e.name == name).ok_or_else(|| Error::MissingEntry {
+            name: name.into(),
+            available: self.entries().map(String::from).collect(),
+        })?;
         decode::kernel(self, entry)
     }
 }
@@ -120,8 +104,7 @@ impl<'a> Parser<'a> {
     fn module(mut self) -> Result<Module> {
         let version = self.version()?;
         let target = self.target()?;
-        let (mut entries, mut shared, mut global, mut constant) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut shared, mut global, mut constant) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         while let Some((token, line)) = self.next() {
             match token {
                 Token::Word(".address_size") => {
@@ -142,40 +125,22 @@ impl<'a> Parser<'a> {
                 Token::Word(".global") => global.extend(self.variables()?),
                 Token::Word(".const") => constant.extend(self.variables()?),
                 other => {
-                    return Err(syntax(
-                        line,
-                        &format!("{} where a directive was expected", describe(other)),
-                    ));
+                    return Err(syntax(line, &format!("{} where a directive was expected", describe(other))));
                 }
             }
         }
-        Ok(Module {
-            version,
-            target,
-            entries,
-            shared,
-            global,
-            constant,
-            locations: Arc::new(self.locations),
-        })
+        Ok(Module { version, target, entries, shared, global, constant, locations: Arc::new(self.locations) })
     }
 
     fn version(&mut self) -> Result<(u32, u32)> {
         let line = self.line();
-        let missing = || Error::Header {
-            line,
-            what: "PTX begins with `.version MAJOR.MINOR`, which is missing".into(),
-        };
-        let (Some((Token::Word(".version"), _)), Some((Token::F64(bits), _))) =
-            (self.next(), self.next())
-        else {
+        let missing =
+            || Error::Header { line, what: "PTX begins with `.version MAJOR.MINOR`, which is missing".into() };
+        let (Some((Token::Word(".version"), _)), Some((Token::F64(bits), _))) = (self.next(), self.next()) else {
             return Err(missing());
         };
         let value = f64::from_bits(bits);
-        let version = (
-            value as u32,
-            ((value - value.floor()) * 10.0).round() as u32,
-        );
+        let version = (value as u32, ((value - value.floor()) * 10.0).round() as u32);
         if !((3, 0)..=NEWEST_VERSION).contains(&version) {
             let (major, minor) = NEWEST_VERSION;
             return Err(Error::Header {
@@ -188,22 +153,12 @@ impl<'a> Parser<'a> {
 
     fn target(&mut self) -> Result<String> {
         let line = self.line();
-        let missing = || Error::Header {
-            line,
-            what: "`.target sm_XY` must follow the version".into(),
-        };
-        let (Some((Token::Word(".target"), _)), Some((Token::Word(target), _))) =
-            (self.next(), self.next())
-        else {
+        let missing = || Error::Header { line, what: "`.target sm_XY` must follow the version".into() };
+        let (Some((Token::Word(".target"), _)), Some((Token::Word(target), _))) = (self.next(), self.next()) else {
             return Err(missing());
         };
-        let number = target
-            .strip_prefix("sm_")
-            .map(|t| t.trim_end_matches(['a', 'f']));
-        if number
-            .and_then(|n| n.parse::<u32>().ok())
-            .is_none_or(|n| n < 50)
-        {
+        let number = target.strip_prefix("sm_").map(|t| t.trim_end_matches(['a', 'f']));
+        if number.and_then(|n| n.parse::<u32>().ok()).is_none_or(|n| n < 50) {
             return Err(Error::Header {
                 line,
                 what: format!(".target {target} is not supported; sm_50 and later are"),
@@ -223,17 +178,10 @@ impl<'a> Parser<'a> {
                 let line = self.line();
                 let word = self.word()?;
                 if word != ".param" {
-                    return Err(syntax(
-                        line,
-                        &format!("`{word}` where a .param was expected"),
-                    ));
+                    return Err(syntax(line, &format!("`{word}` where a .param was expected")));
                 }
                 let v = self.variable()?;
-                params.push(Param {
-                    name: v.name,
-                    size: v.size as usize,
-                    align: v.align as usize,
-                });
+                params.push(Param { name: v.name, size: v.size as usize, align: v.align as usize });
                 self.eat(b',');
             }
         }
@@ -243,36 +191,20 @@ impl<'a> Parser<'a> {
             match self.next() {
                 Some((Token::Punct(b'{'), _)) => break,
                 Some((Token::Word(".reqntid"), _)) => required_block = Some(self.triple()?),
-                Some((Token::Word(".maxntid"), _)) => {
-                    max_block = Some(self.triple()?.iter().product())
-                }
-                Some((
-                    Token::Word(
-                        ".minnctapersm" | ".maxnreg" | ".maxclusterrank" | ".reqnctapercluster",
-                    ),
-                    _,
-                )) => {
+                Some((Token::Word(".maxntid"), _)) => max_block = Some(self.triple()?.iter().product()),
+                Some((Token::Word(".minnctapersm" | ".maxnreg" | ".maxclusterrank" | ".reqnctapercluster"), _)) => {
                     self.triple()?;
                 }
                 Some((Token::Word(".explicitcluster" | ".blocksareclusters"), _)) => {}
                 Some((Token::Word(".pragma"), _)) => self.skip_to_semicolon()?,
                 Some((other, _)) => {
-                    return Err(syntax(
-                        line,
-                        &format!("{} in the head of entry `{name}`", describe(other)),
-                    ));
+                    return Err(syntax(line, &format!("{} in the head of entry `{name}`", describe(other))));
                 }
                 None => return Err(self.truncated()),
             }
         }
         let body: Body = self.body()?;
-        Ok(Entry {
-            name,
-            params,
-            required_block,
-            max_block,
-            body,
-        })
+        Ok(Entry { name, params, required_block, max_block, body })
     }
 
     fn triple(&mut self) -> Result<[u32; 3]> {
@@ -355,39 +287,22 @@ impl<'a> Parser<'a> {
                     // The compiler prints the caller's own .loc, with its own inlined_at, before the callee's.
                     inlined_at = Some(match self.by_place.get(&place) {
                         Some(&loc) => loc,
-                        None => self.add_loc(Loc {
-                            file: place.0,
-                            line: place.1,
-                            column: place.2,
-                            inlined_at: None,
-                        }),
+                        None => self.add_loc(Loc { file: place.0, line: place.1, column: place.2, inlined_at: None }),
                     });
                 }
                 other => {
                     let line = self.line();
-                    return Err(syntax(
-                        line,
-                        &format!("`{other}` in .loc; function_name and inlined_at are known"),
-                    ));
+                    return Err(syntax(line, &format!("`{other}` in .loc; function_name and inlined_at are known")));
                 }
             }
         }
-        Ok(self.add_loc(Loc {
-            file,
-            line,
-            column,
-            inlined_at,
-        }))
+        Ok(self.add_loc(Loc { file, line, column, inlined_at }))
     }
 
     fn add_loc(&mut self, loc: Loc) -> u32 {
         let locs = &mut self.locations.locs;
         let place = (loc.file, loc.line, loc.column);
-        if let Some(&known) = self
-            .by_place
-            .get(&place)
-            .filter(|&&i| locs[i as usize] == loc)
-        {
+        if let Some(&known) = self.by_place.get(&place).filter(|&&i| locs[i as usize] == loc) {
             return known;
         }
         locs.push(loc);
@@ -402,10 +317,7 @@ impl<'a> Parser<'a> {
         let out = vec![first];
         let line = self.line();
         if !self.eat(b';') {
-            return Err(syntax(
-                line,
-                "a variable declaration ends with `;`, one variable a line",
-            ));
+            return Err(syntax(line, "a variable declaration ends with `;`, one variable a line"));
         }
         Ok(out)
     }
@@ -423,9 +335,7 @@ impl<'a> Parser<'a> {
                     if word == ".ptr" {
                         while matches!(
                             self.peek(),
-                            Some(Token::Word(
-                                ".global" | ".const" | ".shared" | ".local" | ".align"
-                            ))
+                            Some(Token::Word(".global" | ".const" | ".shared" | ".local" | ".align"))
                         ) {
                             if self.word()? == ".align" {
                                 self.int()?;
@@ -442,9 +352,8 @@ impl<'a> Parser<'a> {
                     }
                 }
                 w if w.starts_with('.') => {
-                    element = type_bytes(w).ok_or_else(|| {
-                        syntax(line, &format!("`{w}` is not a type of a variable"))
-                    })?;
+                    element =
+                        type_bytes(w).ok_or_else(|| syntax(line, &format!("`{w}` is not a type of a variable")))?;
                 }
                 w => break w.to_string(),
             }
@@ -472,16 +381,9 @@ impl<'a> Parser<'a> {
         } else if open {
             init.len() as u64
         } else {
-            count
-                .checked_mul(element)
-                .ok_or_else(|| syntax(self.line(), "an array that is too large"))?
+            count.checked_mul(element).ok_or_else(|| syntax(self.line(), "an array that is too large"))?
         };
-        Ok(Variable {
-            name,
-            align: align.max(element as u32).max(1),
-            size,
-            init,
-        })
+        Ok(Variable { name, align: align.max(element as u32).max(1), size, init })
     }
 
     fn initialiser(&mut self, element: usize, out: &mut Vec<u8>) -> Result<()> {
@@ -516,10 +418,7 @@ impl<'a> Parser<'a> {
 
     /// The line of the next token, or of the last.
     fn line(&self) -> u32 {
-        self.tokens
-            .get(self.at)
-            .or(self.tokens.last())
-            .map_or(1, |t| t.1)
+        self.tokens.get(self.at).or(self.tokens.last()).map_or(1, |t| t.1)
     }
 
     fn eat(&mut self, c: u8) -> bool {
@@ -532,10 +431,7 @@ impl<'a> Parser<'a> {
         let line = self.line();
         match self.next() {
             Some((Token::Punct(p), _)) if p == c => Ok(()),
-            Some((other, _)) => Err(syntax(
-                line,
-                &format!("{} where `{}` was expected", describe(other), c as char),
-            )),
+            Some((other, _)) => Err(syntax(line, &format!("{} where `{}` was expected", describe(other), c as char))),
             None => Err(self.truncated()),
         }
     }
@@ -544,10 +440,7 @@ impl<'a> Parser<'a> {
         let line = self.line();
         match self.next() {
             Some((Token::Word(w), _)) => Ok(w),
-            Some((other, _)) => Err(syntax(
-                line,
-                &format!("{} where a name was expected", describe(other)),
-            )),
+            Some((other, _)) => Err(syntax(line, &format!("{} where a name was expected", describe(other)))),
             None => Err(self.truncated()),
         }
     }
@@ -557,19 +450,13 @@ impl<'a> Parser<'a> {
         let negative = self.eat(b'-');
         match self.next() {
             Some((Token::Int(v), _)) => Ok(if negative { -v } else { v }),
-            Some((other, _)) => Err(syntax(
-                line,
-                &format!("{} where an integer was expected", describe(other)),
-            )),
+            Some((other, _)) => Err(syntax(line, &format!("{} where an integer was expected", describe(other)))),
             None => Err(self.truncated()),
         }
     }
 
     fn truncated(&self) -> Error {
-        syntax(
-            self.line(),
-            "the text ends in the middle of a declaration; is the file truncated?",
-        )
+        syntax(self.line(), "the text ends in the middle of a declaration; is the file truncated?")
     }
 }
 

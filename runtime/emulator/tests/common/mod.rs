@@ -1,9 +1,7 @@
 //! What the tests share: fixtures, typed buffers, and running a kernel under every schedule.
 #![allow(dead_code)]
 
-use lathe_emulator::{
-    Checks, CpAsync, GlobalMemory, Init, Kernel, Launch, Module, Options, Report,
-};
+use lathe_emulator::{Checks, CpAsync, GlobalMemory, Init, Kernel, Launch, Module, Options, Report};
 
 /// A kernel of `tests/fixtures/FILE.ptx`.
 pub fn kernel(file: &str, entry: &str) -> Kernel {
@@ -26,26 +24,16 @@ pub struct Memory(pub GlobalMemory);
 impl Memory {
     pub fn with<T: bytemuck::NoUninit>(&mut self, name: &str, values: &[T]) -> u64 {
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        self.0
-            .allocate(name, bytes.len() as u64, Init::Bytes(bytes))
-            .unwrap()
+        self.0.allocate(name, bytes.len() as u64, Init::Bytes(bytes)).unwrap()
     }
 
     pub fn undefined(&mut self, name: &str, bytes: usize) -> u64 {
-        self.0
-            .allocate(name, bytes as u64, Init::Undefined)
-            .unwrap()
+        self.0.allocate(name, bytes as u64, Init::Undefined).unwrap()
     }
 
-    pub fn read<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
-        &self,
-        address: u64,
-        count: usize,
-    ) -> Vec<T> {
+    pub fn read<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(&self, address: u64, count: usize) -> Vec<T> {
         let mut out = vec![T::zeroed(); count];
-        self.0
-            .read(address, bytemuck::cast_slice_mut(&mut out))
-            .unwrap();
+        self.0.read(address, bytemuck::cast_slice_mut(&mut out)).unwrap();
         out
     }
 }
@@ -55,36 +43,20 @@ pub fn schedules() -> Vec<Options> {
     let mut out = Vec::new();
     for cp_async in [CpAsync::Eager, CpAsync::Late] {
         for seed in [0, 1, 2, 3] {
-            out.push(Options {
-                seed,
-                cp_async,
-                checks: Checks::ALL,
-                ..Options::default()
-            });
+            out.push(Options { seed, cp_async, checks: Checks::ALL, ..Options::default() });
         }
     }
     out
 }
 
 pub fn run(kernel: &Kernel, launch: &Launch, memory: &mut Memory, options: &Options) -> Report {
-    kernel
-        .launch(launch, &mut memory.0, options)
-        .unwrap_or_else(|e| panic!("{e}"))
+    kernel.launch(launch, &mut memory.0, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Runs a kernel and insists that nothing was found.
-pub fn run_clean(
-    kernel: &Kernel,
-    launch: &Launch,
-    memory: &mut Memory,
-    options: &Options,
-) -> Report {
+pub fn run_clean(kernel: &Kernel, launch: &Launch, memory: &mut Memory, options: &Options) -> Report {
     let report = run(kernel, launch, memory, options);
-    assert!(
-        report.findings.is_empty(),
-        "{options:?}: {:#?}",
-        report.findings
-    );
+    assert!(report.findings.is_empty(), "{options:?}: {:#?}", report.findings);
     report
 }
 
@@ -96,10 +68,7 @@ impl Numbers {
         Self(seed)
     }
     pub fn bits(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let x = self.0 ^ self.0 >> 33;
         x.wrapping_mul(0xff51afd7ed558ccd) ^ x >> 29
     }
