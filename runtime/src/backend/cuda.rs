@@ -72,6 +72,8 @@ impl Loaded for OnDevice<'_> {
         let mut arguments = marshal(case, &addresses);
         let shape = LaunchShape { grid: case.grid, threads: cuda.threads, programmatic: true };
 
+        // A programmatic launch orders itself only against kernels, and only from its wait on.
+        device.synchronize()?;
         let start = device.record()?;
         // SAFETY: `check` compared the arguments with the parameters that the text was printed from, and the
         // allocations live until after the synchronisation.

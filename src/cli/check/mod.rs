@@ -1,5 +1,6 @@
 //! `lathe check`: compiles every kernel for every target, runs every case, and judges the results.
 
+mod agree;
 mod report;
 mod row;
 
@@ -50,6 +51,10 @@ pub struct Args {
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
+
+    /// On a GPU: also run the emulator's cases on both, and say how far their results are apart
+    #[arg(long)]
+    compare: bool,
 
     /// Skip the checks for races and for copies in flight
     #[arg(long)]
@@ -109,6 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         targets: &targets,
         filter: &args.filter,
         seeds: args.seeds,
+        compare: (args.compare && args.backend == BackendName::Cuda).then(EmulatorBackend::default),
     };
     let rows = checker.check(&entries)?;
     let failed = rows.iter().any(|row| !row.passed());
@@ -120,6 +126,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     } else {
         report::diagnostics(&rows, &Sources::new(context.entries));
         report::table(&rows);
+        report::agreements(&rows);
         report::summary(&rows, start.elapsed(), compiler.library().version);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

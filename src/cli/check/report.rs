@@ -6,7 +6,8 @@ use anstream::{eprintln, println};
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 
-use super::row::{Failure, Row};
+use super::agree::Agreement;
+use super::row::{Failure, Row, Time};
 use crate::cli::diagnostic::Diagnostic;
 use crate::cli::sources::Sources;
 use crate::cli::table;
@@ -103,6 +104,18 @@ pub fn table(rows: &[Row]) {
     println!("{table}");
 }
 
+/// How the rows' results compare with the emulator's, where that was asked for.
+pub fn agreements(rows: &[Row]) {
+    for (row, agreement) in rows.iter().filter_map(|row| Some((row, row.outcome.agreement.as_ref()?))) {
+        let Agreement { cases, identical, largest_difference } = agreement;
+        println!(
+            "{} {} against the emulator: {identical} of {cases} cases equal bit for bit, largest difference {largest_difference:.1e}",
+            row.kernel,
+            place(row)
+        );
+    }
+}
+
 pub fn summary(rows: &[Row], elapsed: Duration, nvrtc: (u32, u32)) {
     let cases: usize = rows.iter().map(|row| row.outcome.cases).sum();
     let passed: usize = rows.iter().map(|row| row.outcome.passed).sum();
@@ -140,6 +153,10 @@ struct JsonRow<'a> {
     findings: &'a [Finding],
     failures: &'a [Failure],
     errors: Vec<&'a str>,
+    #[serde(skip_serializing_if = "<[Time]>::is_empty")]
+    times: &'a [Time],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against_emulator: Option<&'a Agreement>,
 }
 
 pub fn json(rows: &[Row]) {
@@ -158,6 +175,8 @@ pub fn json(rows: &[Row]) {
         findings: &row.outcome.findings,
         failures: &row.outcome.failures,
         errors: row.errors.iter().map(|error| error.title.as_str()).collect(),
+        times: &row.outcome.times,
+        against_emulator: row.outcome.agreement.as_ref(),
     });
     let json = Json { kernels: kernels.collect() };
     println!("{}", serde_json::to_string_pretty(&json).expect("plain data serialises"));

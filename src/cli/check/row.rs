@@ -1,12 +1,15 @@
 //! One row of the result for each kernel, variant and target: compiling, running, judging.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use lathe_codegen::contract::Case;
+use lathe_codegen::contract::{Case, Scale};
 use lathe_codegen::entry::{Cases, Entry, Variant};
 use lathe_codegen::ir::{ParamKind, Phase};
 use lathe_codegen::target::Target;
-use lathe_runtime::backend::{Backend, Finding, FindingKind, Loaded, RunError, Schedule, merge_findings};
+use lathe_runtime::backend::{
+    Backend, EmulatorBackend, Finding, FindingKind, Loaded, RunError, Schedule, merge_findings,
+};
 use lathe_runtime::nvrtc::{CompileError, Compiler};
 use lathe_runtime::program::{Program, ProgramError, rust_line};
 use lathe_runtime::ptxas::Resources;
@@ -14,6 +17,7 @@ use lathe_runtime::sass::Sass;
 use lathe_runtime::toolchain::Toolchain;
 use rayon::prelude::*;
 
+use super::agree::{self, Agreement};
 use crate::cli::diagnostic::Diagnostic;
 use crate::cli::terminal;
 
@@ -47,6 +51,16 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     pub failures: Vec<Failure>,
     pub lane_instructions: u64,
+    /// Device time of each case, where a device keeps it.
+    pub times: Vec<Time>,
+    pub agreement: Option<Agreement>,
+}
+
+/// How long a case took: the fastest of its runs.
+#[derive(Clone, PartialEq, serde::Serialize)]
+pub struct Time {
+    pub case: String,
+    pub microseconds: f64,
 }
 
 /// A case with a wrong result, or without one.
@@ -71,6 +85,8 @@ pub struct Checker<'a> {
     pub targets: &'a [Target],
     pub filter: &'a str,
     pub seeds: u64,
+    /// What to compare the backend with.
+    pub compare: Option<EmulatorBackend>,
 }
 
 /// A row before its cases have run.
@@ -166,6 +182,13 @@ impl Checker<'_> {
         let key = (row.label.clone(), what_runs(&program, self.backend));
         let outcome = known.entry(key).or_insert_with(|| self.run(&program, cases(self.backend.scale())));
         row.outcome = outcome.clone();
+        match self.agreement(&program, &cases).transpose() {
+            Ok(agreement) => row.outcome.agreement = agreement,
+            Err(error) => {
+                row.errors
+                    .push(Diagnostic { title: format!("comparison with the emulator: {error}"), ..Default::default() });
+            }
+        }
         merge_findings(&mut row.outcome.findings, findings);
         row
     }
@@ -181,7 +204,19 @@ impl Checker<'_> {
         };
         let schedules = self.schedules();
         let outcomes = cases.into_par_iter().map(|case| run_case(&*loaded, &case, &schedules));
-        outcomes.reduce(Outcome::default, Outcome::and)
+        let mut outcome = outcomes.reduce(Outcome::default, Outcome::and);
+        if self.backend.name() == "emulator" {
+            outcome.times.clear();
+        }
+        outcome
+    }
+
+    /// Runs the emulator's cases on both backends.
+    fn agreement(&self, program: &Program, cases: &Cases) -> Option<Result<Agreement, RunError>> {
+        let emulator = self.compare.as_ref()?;
+        let compare =
+            || agree::compare(&*emulator.load(program)?, &*self.backend.load(program)?, &cases(Scale::Emulator));
+        Some(compare())
     }
 
     fn schedules(&self) -> Vec<Schedule> {
@@ -230,6 +265,7 @@ fn what_runs(program: &Program, backend: &dyn Backend) -> String {
 fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome {
     let mut outcome = Outcome { cases: 1, ..Outcome::default() };
     let mut what = Vec::new();
+    let mut fastest = Duration::MAX;
     for schedule in schedules {
         let run = match loaded.run(case, *schedule) {
             Ok(run) => run,
@@ -242,6 +278,7 @@ fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome
                 continue;
             }
         };
+        fastest = fastest.min(run.elapsed);
         let verdict = (case.verify)(&run.buffers);
         outcome.worst_row_diff = worst(outcome.worst_row_diff, verdict.worst_row_diff);
         outcome.lane_instructions += run.lane_instructions;
@@ -249,6 +286,9 @@ fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome
             what.extend(verdict.failures.into_iter().map(|failure| format!("{failure}{}", under(*schedule))));
         }
         merge_findings(&mut outcome.findings, run.findings);
+    }
+    if fastest < Duration::MAX {
+        outcome.times.push(Time { case: case.name.clone(), microseconds: fastest.as_secs_f64() * 1e6 });
     }
     outcome.passed = usize::from(what.is_empty() && outcome.findings.is_empty());
     if !what.is_empty() {
@@ -277,6 +317,7 @@ impl Outcome {
         self.worst_row_diff = worst(self.worst_row_diff, other.worst_row_diff);
         self.lane_instructions += other.lane_instructions;
         self.failures.extend(other.failures);
+        self.times.extend(other.times);
         merge_findings(&mut self.findings, other.findings);
         self
     }
