@@ -155,8 +155,8 @@ impl List {
         }
         if self.heads != 16 {
             for (batch, next_n, mean) in [(256, 1, 8_192), (256, 2, 32_768), (256, 5, 8_192), (4_096, 1, 8_192)] {
-                // The pool of the largest would not fit a host: it draws from 2 GB of pages instead.
-                let pages = if batch * mean > 256 * 32_768 { Pages::Repeated { pool: 1 << 17 } } else { SHUFFLED };
+                // Every case of a kernel lies in host memory at once: large pools repeat half a gigabyte of pages.
+                let pages = if batch * mean > 256 * 8_192 { Pages::Repeated { pool: 1 << 15 } } else { SHUFFLED };
                 self.add("DeepGEMM", next_n, self.around(mean as u64, batch, next_n), |s| {
                     (s.sms, s.pages) = (GPU_SMS, pages);
                 });
