@@ -176,10 +176,7 @@ fn columns_and_row_sums_are_those_of_the_accumulator() {
         let text = source(&kernel);
         let column = call(&text[text.find("float cols").expect("the columns")..], "load_x2(cols[n]")[1].clone();
         let column = column.trim().strip_prefix("w_in + ").expect("an offset").to_owned();
-        let row = text
-            .lines()
-            .find(|line| line.contains("int row =") && line.contains("lane"))
-            .map_or_else(|| text.lines().find(|line| line.contains("int lane_row =")).expect("the row"), |line| line);
+        let row = text.lines().find(|line| line.contains("int lane_row =")).expect("the lane's row");
         let mut stored = vec![0; rows as usize];
         for lane in 0..32i64 {
             let (g, t) = (lane / 4, lane % 4);
@@ -191,7 +188,7 @@ fn columns_and_row_sums_are_those_of_the_accumulator() {
             for m in 0..(i64::from(rows) + 31) / 32 {
                 names.insert("m".to_owned(), m);
                 declare(row, &mut names);
-                let row = *names.get("lane_row").or_else(|| names.get("row")).expect("declared");
+                let row = names["lane_row"];
                 // Of 16 rows, even lanes hold row g and odd lanes row g + 8, twice; of 32, lane t of four holds row
                 // g + 8t, as `quad_sum` returns them.
                 let expected = if rows == 16 { g + 8 * (t % 2) } else { 32 * m + g + 8 * t };

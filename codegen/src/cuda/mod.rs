@@ -51,6 +51,14 @@ pub enum CudaError {
         /// Capability of the target.
         has: u32,
     },
+    /// The kernel was edited into something that has no meaning.
+    #[error("kernel `{kernel}` is malformed: {error}")]
+    Malformed {
+        /// The kernel.
+        kernel: String,
+        /// The first rule that it breaks.
+        error: crate::ir::VerifyError,
+    },
     /// The tiles do not fit.
     #[error(
         "kernel `{kernel}` needs {bytes} bytes of shared memory a CTA, and {target} has at most {limit}: use fewer stages or smaller tiles ({tiles})"
@@ -77,6 +85,11 @@ impl Kernel {
 
     /// The kernel as CUDA C++ for `target`.
     pub fn cuda(&self, target: Target) -> Result<Cuda, CudaError> {
+        if let Err(errors) = self.verify_form()
+            && let Some(error) = errors.into_iter().next()
+        {
+            return Err(CudaError::Malformed { kernel: self.name.clone(), error });
+        }
         let has = target.capability();
         if let Some((_, inst)) = self.insts().into_iter().find(|(_, inst)| inst.op.min_capability > has) {
             let (op, loc, needs) = (inst.op.name, inst.loc, inst.op.min_capability);

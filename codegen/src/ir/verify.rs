@@ -25,7 +25,17 @@ impl Kernel {
     /// types of its signature, that blocks have the form of their operation, that memory is accessed as its parameter
     /// declares, and after the PDL wait unless declared otherwise.
     pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
-        let mut verifier = Verifier { kernel: self, visible: HashSet::new(), waited: false, errors: Vec::new() };
+        self.check(true)
+    }
+
+    /// The part of [`Kernel::verify`] without which a kernel cannot be printed: catalogue, scope, types, form.
+    pub fn verify_form(&self) -> Result<(), Vec<VerifyError>> {
+        self.check(false)
+    }
+
+    fn check(&self, memory: bool) -> Result<(), Vec<VerifyError>> {
+        let mut verifier =
+            Verifier { kernel: self, memory, visible: HashSet::new(), waited: false, errors: Vec::new() };
         let params = self.values.iter().enumerate().filter(|(_, v)| matches!(v.origin, Origin::Param { .. }));
         verifier.visible.extend(params.map(|(i, _)| ValueId(i as u32)));
         verifier.block(&self.body);
@@ -51,6 +61,8 @@ impl Kernel {
 
 struct Verifier<'k> {
     kernel: &'k Kernel,
+    /// Whether accesses are compared with their declarations.
+    memory: bool,
     /// Values that may be used here.
     visible: HashSet<ValueId>,
     /// Whether the PDL wait lies behind on every way here.
@@ -87,7 +99,9 @@ impl Verifier<'_> {
         }
         self.signature(inst);
         self.form(inst);
-        self.memory(inst);
+        if self.memory {
+            self.memory(inst);
+        }
         if std::ptr::eq(inst.op, &pdl::WAIT) {
             self.waited = true;
         }
@@ -223,6 +237,14 @@ mod tests {
         let mut kernel = doubling();
         kernel.remove(&find(&kernel, &global::LOAD));
         refused(&kernel, "is used where it is not defined");
+    }
+
+    #[test]
+    fn a_malformed_kernel_is_not_printed() {
+        let mut kernel = doubling();
+        kernel.remove(&find(&kernel, &global::LOAD));
+        let error = kernel.cuda(crate::target::Target::Sm120a).expect_err("must be refused").to_string();
+        assert!(error.contains("is used where it is not defined"), "{error}");
     }
 
     #[test]
