@@ -102,9 +102,9 @@ mod tests {
             for op in family.ops {
                 let kernel = kernel("example", op.example).expect("traces");
                 let insts = kernel.insts();
-                let (_, inst) = insts.iter().find(|(_, inst)| std::ptr::eq(inst.op, op)).expect("shows its op");
+                let (_, inst) = insts.iter().find(|(_, inst)| std::ptr::eq(inst.op, *op)).expect("shows its op");
                 let cost = (op.cost)(&Costing { kernel: &kernel, inst });
-                text += &format!("\n### `{}`\n\n{}\n", op.name, op.doc);
+                text += &format!("\n### `{}`\n\n{}\n", op.name, op.doc.trim());
                 text += &properties(op, cost);
                 let example = kernel.to_string();
                 if !shown.contains(&example) {
@@ -133,7 +133,7 @@ the example (of one warp), and the example in the IR's text form. Generated from
             lines.push(format!("- effects: {}", effects.join(", ")));
         }
         let figures = [
-            (cost.issue, "instructions"),
+            (cost.issue, "warp instructions"),
             (cost.flops, "flops"),
             (cost.global_read, "bytes read from global memory"),
             (cost.global_written, "bytes written to global memory"),
