@@ -3,7 +3,7 @@
 use super::expr::Expr;
 use super::helper::Helper;
 use super::printer::{Printer, axes};
-use crate::ir::{Attr, Inst, Kernel, Param, SharedTile, Type, ValueId};
+use crate::ir::{Attr, Block, Inst, Kernel, Param, SharedTile, Type, ValueId};
 use crate::ops::arith;
 
 /// How an op is printed.
@@ -116,11 +116,16 @@ impl<'k> Cx<'_, 'k> {
         self.line("}");
     }
 
-    /// Between the two blocks of an `if`.
-    pub fn otherwise(&mut self) {
+    /// Between two blocks of an `if`: `} else {`.
+    pub fn otherwise(&mut self, text: &str) {
         self.printer.leave();
-        self.line("} else {");
+        self.line(&format!("}} {text} {{"));
         self.printer.enter();
+    }
+
+    /// The only instruction of `block` that is printed as a statement, if there is just one.
+    pub fn only_statement(&self, block: &'k Block) -> Option<&'k Inst> {
+        self.printer.only_statement(block)
     }
 
     /// Prints the `for` header that `header` makes from the name of the loop's index, and indents what follows.
@@ -219,9 +224,13 @@ impl<'k> Cx<'_, 'k> {
         Expr::primary("warp")
     }
 
-    /// The nested blocks of a control-flow instruction.
+    /// Prints nested block `i` of a control-flow instruction.
     pub fn block(&mut self, i: usize) {
-        let block = &self.inst.blocks[i];
+        self.nested(&self.inst.blocks[i]);
+    }
+
+    /// Prints a block of an instruction nested in this one.
+    pub fn nested(&mut self, block: &'k Block) {
         self.printer.block(block);
     }
 }

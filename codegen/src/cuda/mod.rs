@@ -13,7 +13,7 @@ pub use expr::{Expr, prec};
 pub use helper::Helper;
 pub use printer::{axes, ctype, register_text};
 
-use crate::ir::{Kernel, SharedTile};
+use crate::ir::{Kernel, SharedTile, VerifyError};
 use crate::loc::Loc;
 use crate::target::Target;
 
@@ -52,13 +52,8 @@ pub enum CudaError {
         has: u32,
     },
     /// The kernel was edited into something that has no meaning.
-    #[error("kernel `{kernel}` is malformed: {error}")]
-    Malformed {
-        /// The kernel.
-        kernel: String,
-        /// The first rule that it breaks.
-        error: crate::ir::VerifyError,
-    },
+    #[error("malformed kernel: {0}")]
+    Malformed(Box<VerifyError>),
     /// The tiles do not fit.
     #[error(
         "kernel `{kernel}` needs {bytes} bytes of shared memory a CTA, and {target} has at most {limit}: use fewer stages or smaller tiles ({tiles})"
@@ -88,7 +83,7 @@ impl Kernel {
         if let Err(errors) = self.verify_form()
             && let Some(error) = errors.into_iter().next()
         {
-            return Err(CudaError::Malformed { kernel: self.name.clone(), error });
+            return Err(CudaError::Malformed(Box::new(error)));
         }
         let has = target.capability();
         if let Some((_, inst)) = self.insts().into_iter().find(|(_, inst)| inst.op.min_capability > has) {

@@ -11,7 +11,7 @@ use super::writer::Writer;
 use crate::dtype::Dtype;
 use crate::ir::{Access, Block, Inst, Kernel, Origin, Param, ParamKind, Type, ValueId};
 use crate::loc::Loc;
-use crate::ops::{arith, index};
+use crate::ops::{arith, control, index};
 
 pub struct Printer<'k> {
     pub kernel: &'k Kernel,
@@ -167,6 +167,15 @@ impl<'k> Printer<'k> {
         block.insts.iter().for_each(|inst| self.inst(inst));
     }
 
+    /// The only instruction of `block` that is printed as a statement, if there is just one.
+    pub fn only_statement(&self, block: &'k Block) -> Option<&'k Inst> {
+        let mut statements = block.insts.iter().filter(|inst| {
+            let inlined = matches!(inst.results[..], [result] if self.plan.is_inlined(result));
+            !inlined && !self.plan.is_dead(inst)
+        });
+        statements.next().filter(|_| statements.next().is_none())
+    }
+
     fn inst(&mut self, inst: &'k Inst) {
         if self.plan.is_dead(inst) {
             return;
@@ -274,6 +283,11 @@ impl<'k> Printer<'k> {
 
     /// The name of a value that the author did not name.
     pub fn hint(&self, id: ValueId) -> String {
+        if let Some(read) = self.plan.def(id).filter(|inst| std::ptr::eq(inst.op, &control::GET))
+            && let Some(name) = &self.kernel.value(read.operands[0]).name
+        {
+            return format!("{name}_before");
+        }
         match self.kernel.ty(id) {
             Type::Scalar(Dtype::Bool) => "mask",
             Type::Scalar(Dtype::F32) | Type::RowSums { .. } => "x",

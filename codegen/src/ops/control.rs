@@ -169,9 +169,21 @@ fn print_if(cx: &mut Cx<'_, '_>) {
     let cond = cx.operand(0);
     cx.open(&format!("if ({cond})"));
     cx.block(0);
-    if cx.inst().blocks.len() > 1 {
-        cx.otherwise();
-        cx.block(1);
+    let mut inst = cx.inst();
+    while inst.blocks.len() > 1 {
+        match cx.only_statement(&inst.blocks[1]).filter(|only| std::ptr::eq(only.op, &IF)) {
+            Some(nested) => {
+                let cond = cx.expr(nested.operands[0]);
+                cx.otherwise(&format!("else if ({cond})"));
+                cx.nested(&nested.blocks[0]);
+                inst = nested;
+            }
+            None => {
+                cx.otherwise("else");
+                cx.nested(&inst.blocks[1]);
+                break;
+            }
+        }
     }
     cx.close();
 }
