@@ -329,9 +329,46 @@ fn the_logits_kernel() {
           }
         }
     "#]].assert_eq(&logits(64, 2, 16).cuda(Target::Sm120a).expect("prints").source);
-    if let Ok(dir) = std::env::var("DUMP") {
-        for (name, kernel) in [("streamed", logits(64, 2, 16)), ("streamed5", logits(64, 5, 16))] {
-            std::fs::write(format!("{dir}/{name}.cu"), kernel.cuda(Target::Sm120a).expect("prints").source).unwrap();
-        }
-    }
+}
+
+#[test]
+fn the_cost_of_a_page_is_what_the_schedule_says() {
+    let kernel = logits(64, 2, 16);
+    let cost = kernel.cost();
+    // Once a CTA: each of the 4 warps copies a quarter of the queries, and loads all of them and the weights.
+    let (queries, weights, first_pages) = (64 * 256, 16 * 4 * 4, 2 * 16 * 256);
+    assert_eq!(cost.cost.shared_read, 64 * 128 * 2);
+    assert_eq!(cost.cost.global_read, queries / 4 + weights + first_pages + 2 * 128);
+    // A page: 16 keys of 128 bf16 a warp, times 64 heads.
+    let [page] = &cost.loops[..] else { panic!("one loop") };
+    assert_eq!(page.turns, None);
+    let page = page.total();
+    assert_eq!((page.mma, page.flops), (8 * 8, 2 * 16 * 64 * 128 + 32 * (32 * 3 + 4)));
+    assert_eq!((page.global_read, page.shared_written, page.shared_read), (16 * 256, 16 * 256, 16 * 256));
+    assert_eq!(page.global_written, 16 * 4);
+    assert!((180..260).contains(&page.issue), "{page:?}");
+}
+
+#[test]
+fn known_turns_multiply() {
+    let kernel = trace(KernelSpec { name: "k", doc: "", warps: 1, ctas_per_sm: 1, loc: Loc::caller() }, || {
+        let out: Slice<f32, WritePart> = argument("out");
+        let loc = Loc::caller();
+        let [start, end, step] = [0, 10, 3].map(Scalar::<i32>::from);
+        let i = trace::with(|b| b.begin_for(start.id(), end.id(), step.id(), trace::Unroll::Auto, loc));
+        out.at(Scalar::<i32>::from_id(i)).store(1.0f32);
+        trace::with(|b| b.end_for(loc));
+    });
+    let cost = kernel.expect("traces").cost();
+    assert_eq!(cost.loops[0].turns, Some(4));
+    assert_eq!(cost.total().global_written, 4 * 32 * 4);
+}
+
+#[test]
+fn what_a_target_lacks_is_refused() {
+    let kernel = logits(64, 8, 16);
+    assert!(kernel.cuda(Target::Sm90a).is_ok());
+    let error = kernel.cuda(Target::Sm120a).expect_err("too much shared memory").to_string();
+    assert!(error.contains("needs 147456 bytes") && error.contains("at most 101376"), "{error}");
+    assert!(error.contains("q_tile: 16384 bytes, ring: 131072 bytes"), "{error}");
 }
