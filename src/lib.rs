@@ -25,7 +25,7 @@
 pub mod cli;
 
 pub use lathe_codegen::{contract, dtype, entry, handles, ir, loc, target, trace};
-pub use lathe_dsl::{device, kernel};
+pub use lathe_dsl::{Traced, device, kernel};
 pub use lathe_graph as graph;
 pub use lathe_kernels as kernels;
 pub use lathe_runtime as runtime;
@@ -36,5 +36,5 @@ pub mod language {}
 /// What the source of a kernel uses: `use lathe::prelude::*;`.
 pub mod prelude {
     pub use lathe_codegen::prelude::*;
-    pub use lathe_dsl::{device, kernel};
+    pub use lathe_dsl::{Traced, device, kernel};
 }

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use lathe::handles::Scalar;
 use lathe::ir::Kernel;
 use lathe::trace::TraceErrors;
-use lathe_dsl::{device, kernel};
+use lathe_dsl::{Traced, device, kernel};
 
 fn check(kernel: Result<Kernel, TraceErrors>, expected: Expect) {
     match kernel {
@@ -431,6 +431,70 @@ fn comptime_jumps_that_stay_inside_a_run_time_scope_are_fine() {
               %8: i32 = var.get %1_x
               %9: i32 = add %8, %7
               var.set %1_x, %9
+            }
+        "#]],
+    );
+}
+
+#[derive(Clone, Copy, Traced)]
+struct Running<T> {
+    largest: Scalar<T>,
+    place: (Scalar<i32>, Scalar<i32>),
+}
+
+#[kernel(warps = 1)]
+fn structs(n: Scalar<i32>, x: Scalar<f32>) {
+    let mut running = Running { largest: x, place: (n, n) };
+    for i in (0..n).rev() {
+        if running.largest < 3.0 {
+            running.place.1 = i;
+            running = Running { largest: x + 1.0, ..running };
+        }
+    }
+    let found = running;
+    running.largest += 1.0;
+    let _ = found.largest + running.largest;
+}
+
+#[test]
+fn structs_of_run_time_values_are_variables_field_by_field() {
+    check(
+        structs(),
+        expect![[r#"
+            kernel structs(n: i32, x: f32) warps 1 ctas_per_sm 1 {
+              %2_running_largest: f32 = var @x
+              %3_running_place_0: i32 = var @n
+              %4_running_place_1: i32 = var @n
+              %5: i32 = const {type = i32, value = 0}
+              %6: i32 = const {type = i32, value = 1}
+              %7: i32 = const {type = i32, value = 1}
+              %8: i32 = sub @n, %7
+              %9: i32 = add %5, %8
+              for %5, @n, %6 {unroll = "auto"} (%10: i32) {
+                %11_i: i32 = sub %9, %10
+                %12: f32 = const {type = f32, value = 3.0}
+                %13: f32 = var.get %2_running_largest
+                %14: bool = lt %13, %12
+                if %14 {
+                  var.set %4_running_place_1, %11_i
+                  %15: f32 = const {type = f32, value = 1.0}
+                  %16: f32 = add @x, %15
+                  %17: i32 = var.get %3_running_place_0
+                  %18: i32 = var.get %4_running_place_1
+                  var.set %2_running_largest, %16
+                  var.set %3_running_place_0, %17
+                  var.set %4_running_place_1, %18
+                }
+              }
+              %19_found_largest: f32 = var.get %2_running_largest
+              %20_found_place_0: i32 = var.get %3_running_place_0
+              %21_found_place_1: i32 = var.get %4_running_place_1
+              %22: f32 = const {type = f32, value = 1.0}
+              %23: f32 = var.get %2_running_largest
+              %24: f32 = add %23, %22
+              var.set %2_running_largest, %24
+              %25: f32 = var.get %2_running_largest
+              %26: f32 = add %19_found_largest, %25
             }
         "#]],
     );

@@ -1,4 +1,5 @@
-//! The attributes that make an ordinary Rust function a kernel: [`macro@kernel`] and [`macro@device`].
+//! The attributes that make an ordinary Rust function a kernel, [`macro@kernel`] and [`macro@device`], and the derive that
+//! makes a struct of handles a variable, [`macro@Traced`].
 //!
 //! The function keeps its body: the attributes rewrite only what Rust does not let a library overload (comparisons,
 //! `&&` and `||`, statement `if`, assignment, `let`, range `for`), token by token and in place, so that every error
@@ -14,6 +15,7 @@ mod errors;
 mod expand;
 mod param;
 mod rewrite;
+mod traced;
 
 /// Makes a function a kernel.
 ///
@@ -52,4 +54,20 @@ pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn device(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::device(args.into(), item.into()).into()
+}
+
+/// Makes a struct of run-time values one itself: `let mut` and assignment then work on the struct and on its fields.
+///
+/// ```ignore
+/// #[derive(Clone, Copy, Traced)]
+/// struct Running {
+///     max: Scalar<f32>,
+///     sum: Scalar<f32>,
+/// }
+/// ```
+///
+/// Every field must be made of run-time values. `#[traced(crate = path)]` says where Lathe is, by default `::lathe`.
+#[proc_macro_derive(Traced, attributes(traced))]
+pub fn traced(input: TokenStream) -> TokenStream {
+    traced::derive(input.into()).into()
 }

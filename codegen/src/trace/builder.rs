@@ -467,7 +467,8 @@ impl Builder {
             let declared = self.kernel.value(variable).loc;
             self.error(
                 loc,
-                "assignment to a value that is not a mutable variable: declare it by `let mut`",
+                "assignment to a value that is not a variable: declare it by `let mut`; a struct of run-time values needs \
+                     `#[derive(Traced)]` as well",
                 Some((declared, "declared here".to_owned())),
             );
             return;

@@ -54,9 +54,9 @@ fn assign<T: Traced>(place: &mut T, mut value: T) {
     let loc = Loc::caller();
     with(|b| {
         let mut values = Vec::new();
-        value.visit(&mut |id| values.push(b.read(*id, loc)));
+        value.visit("", &mut |_, id| values.push(b.read(*id, loc)));
         let mut variables = Vec::new();
-        place.visit(&mut |id| variables.push(*id));
+        place.visit("", &mut |_, id| variables.push(*id));
         if values.len() != variables.len() {
             let (from, to) = (values.len(), variables.len());
             b.error(

@@ -48,17 +48,8 @@ impl<T: Traced> Bind<RunTime> for T {
     }
 }
 
-/// Names a lone value `name`, and several `name_0`, `name_1`...
 fn replace_each<T: Traced>(traced: &mut T, name: &str, f: impl Fn(&mut Builder, ValueId, &str) -> ValueId) {
-    let mut count = 0;
-    traced.visit(&mut |_| count += 1);
-    let mut at = 0;
-    with(|b| {
-        traced.visit(&mut |id| {
-            *id = if count == 1 { f(b, *id, name) } else { f(b, *id, &format!("{name}_{at}")) };
-            at += 1;
-        });
-    });
+    with(|b| traced.visit(name, &mut |name, id| *id = f(b, *id, name)));
 }
 
 /// A value stored inside a tuple, array, struct or collection.
@@ -77,13 +68,7 @@ impl<T: Traced> Keep<RunTime> for T {
     #[track_caller]
     fn keep(mut self, RunTime: RunTime) -> Self {
         let loc = Loc::caller();
-        with(|b| {
-            self.visit(&mut |id| {
-                if b.origin(*id) == Origin::Variable {
-                    *id = b.read(*id, loc);
-                }
-            });
-        });
+        replace_each(&mut self, "", |b, id, _| if b.origin(id) == Origin::Variable { b.read(id, loc) } else { id });
         self
     }
 }

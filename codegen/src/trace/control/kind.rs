@@ -32,55 +32,62 @@ impl<T> NoValue<T> {
 
 /// A value that consists of run-time values only: a handle, or an array, tuple or `Vec` of such.
 ///
-/// Implement it for a struct of handles so that `let mut` and assignment work on the struct as a whole:
-///
-/// ```ignore
-/// impl Traced for Running {
-///     fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
-///         self.max.visit(f);
-///         self.sum.visit(f);
-///     }
-/// }
-/// ```
-#[diagnostic::on_unimplemented(message = "`{Self}` is not made of run-time values")]
+/// Derive it for a struct of handles (`#[derive(Traced)]`), so that `let mut` and assignment work on the struct and its
+/// fields.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not made of run-time values",
+    note = "handles are, and arrays, tuples and `Vec`s of them, and structs of them with `#[derive(Traced)]`"
+)]
 pub trait Traced {
-    /// Shows each value, in a fixed order, to `f`, which may replace it by another of the same type.
-    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId));
+    /// Shows each value, in a fixed order, to `f`, which may replace it by another of the same type. A lone value is
+    /// called `name`; one of several has its field's name, or its number, behind that.
+    fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId));
 }
 
+#[diagnostic::do_not_recommend]
 impl<H: Handle> Traced for H {
-    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+    fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId)) {
         let mut id = self.id();
-        f(&mut id);
+        f(name, &mut id);
         *self = H::from_id(id);
     }
 }
 
-impl<T: Traced, const N: usize> Traced for [T; N] {
-    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
-        self.iter_mut().for_each(|element| element.visit(f));
+#[diagnostic::do_not_recommend]
+impl<T: Traced> Traced for [T] {
+    fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId)) {
+        for (at, element) in self.iter_mut().enumerate() {
+            element.visit(&format!("{name}_{at}"), f);
+        }
     }
 }
 
+#[diagnostic::do_not_recommend]
+impl<T: Traced, const N: usize> Traced for [T; N] {
+    fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId)) {
+        self.as_mut_slice().visit(name, f);
+    }
+}
+
+#[diagnostic::do_not_recommend]
 impl<T: Traced> Traced for Vec<T> {
-    fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
-        self.iter_mut().for_each(|element| element.visit(f));
+    fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId)) {
+        self.as_mut_slice().visit(name, f);
     }
 }
 
 macro_rules! tuples {
-    ($(($($name:ident)+))*) => {$(
-        #[allow(non_snake_case)]
-        impl<$($name: Traced),+> Traced for ($($name,)+) {
-            fn visit(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
-                let ($($name,)+) = self;
-                $($name.visit(f);)+
+    ($(($($field:tt $ty:ident)+))*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($ty: Traced),+> Traced for ($($ty,)+) {
+            fn visit(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut ValueId)) {
+                $(self.$field.visit(&format!(concat!("{}_", $field), name), f);)+
             }
         }
     )*};
 }
 
-tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+tuples! { (0 A) (0 A 1 B) (0 A 1 B 2 C) (0 A 1 B 2 C 3 D) (0 A 1 B 2 C 3 D 4 E) (0 A 1 B 2 C 3 D 4 E 5 F) }
 
 /// The type of a value, as something to call `kind()` on.
 #[derive(Debug)]

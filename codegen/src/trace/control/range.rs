@@ -5,9 +5,10 @@ use std::ops;
 use super::kind::NoValue;
 use super::{Comptime, RunTime, leave};
 use crate::handles::{Element, Handle, Integer, Scalar};
-use crate::ir::Attr;
+use crate::ir::{Attr, Attrs};
 use crate::loc::Loc;
-use crate::trace::{Unroll, with};
+use crate::ops::arith;
+use crate::trace::{Builder, Unroll, with};
 
 /// `start..end`, by the kind of the ends, which come as a pair so that they are judged together.
 #[diagnostic::on_unimplemented(
@@ -88,6 +89,7 @@ pub struct RunTimeRange<T> {
     start: Scalar<T>,
     end: Scalar<T>,
     step: Option<Scalar<T>>,
+    reversed: bool,
     unroll: Unroll,
     loc: Loc,
 }
@@ -96,13 +98,25 @@ impl<T: Integer> RunTimeRange<T> {
     #[track_caller]
     fn new(start: Scalar<T>, end: Scalar<T>) -> Self {
         let loc = Loc::caller();
-        RunTimeRange { start, end, step: None, unroll: Unroll::Auto, loc }
+        RunTimeRange { start, end, step: None, reversed: false, unroll: Unroll::Auto, loc }
     }
 
     /// Every `step`-th index, from the first; `step` is positive.
     #[track_caller]
     pub fn step_by(self, step: impl Into<Scalar<T>>) -> Self {
         RunTimeRange { step: Some(step.into()), ..self }
+    }
+
+    /// The same indices, from the last to the first.
+    #[track_caller]
+    pub fn rev(self) -> Self {
+        if self.step.is_some() {
+            let loc = Loc::caller();
+            with(|b| {
+                b.error(loc, "`.rev()` goes before `.step_by(n)`, not behind it: the last index depends on n", None)
+            });
+        }
+        RunTimeRange { reversed: !self.reversed, ..self }
     }
 
     /// Asks the CUDA compiler to unroll the loop (`Unroll::Full`), or not to (`Unroll::Never`).
@@ -137,14 +151,22 @@ impl<T: Element> Iterator for RunTimeLoop<T> {
     type Item = Scalar<T>;
 
     fn next(&mut self) -> Option<Scalar<T>> {
-        let RunTimeRange { start, end, step, unroll, loc } = self.range;
+        let RunTimeRange { start, end, step, reversed, unroll, loc } = self.range;
         match self.state {
             State::Before => {
                 self.state = State::Inside;
                 leave::entered();
                 Some(Scalar::from_id(with(|b| {
-                    let step = step.map_or_else(|| b.constant(T::DTYPE, Attr::Int(1), loc), Handle::id);
-                    b.begin_for(start.id(), end.id(), step, unroll, loc)
+                    let one = |b: &mut Builder| b.constant(T::DTYPE, Attr::Int(1), loc);
+                    let step = step.map_or_else(|| one(b), Handle::id);
+                    if !reversed {
+                        return b.begin_for(start.id(), end.id(), step, unroll, loc);
+                    }
+                    let one = one(b);
+                    let last = b.emit(&arith::SUB, &[end.id(), one], Attrs::none(), loc);
+                    let both = b.emit(&arith::ADD, &[start.id(), last], Attrs::none(), loc);
+                    let index = b.begin_for(start.id(), end.id(), step, unroll, loc);
+                    b.emit(&arith::SUB, &[both, index], Attrs::none(), loc)
                 })))
             }
             State::Inside => {
