@@ -9,7 +9,6 @@ mod bound;
 mod exact;
 mod greedy;
 mod problem;
-mod rng;
 mod solve;
 
 pub use arena::{Bound, Options, Plan, PlanHash, Planner};

@@ -1,8 +1,8 @@
 //! Placing buffers one after another, and walking from one such order to a better one.
 
 use super::problem::{Offsets, Problem};
-use super::rng::SplitMix;
 use crate::bits::ones;
+use crate::rng::SplitMix;
 
 /// Which of the gaps that are large enough a buffer takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Pools to plan, draw and explore: decode steps, fork/join graphs, a large one. All are pure functions of their arguments.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod random;
+
 use lathe_graph::location::Location;
 use lathe_graph::model::{Access, Buffer, BufferId, Effect, Lifetime, Node, NodeId, NodeKind, Pool, Site, StreamId};
 use lathe_graph::record::Recorder;

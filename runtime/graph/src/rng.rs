@@ -1,7 +1,7 @@
-//! A small seeded generator: plans must not depend on anything but their input.
+//! A small seeded generator: what is computed here must not depend on anything but its input.
 
 /// SplitMix64.
-pub struct SplitMix(u64);
+pub(crate) struct SplitMix(u64);
 
 impl SplitMix {
     pub fn new(seed: u64) -> Self {
