@@ -8,7 +8,7 @@ mod view;
 pub use code::Code;
 pub use fix::{Fix, Price, Remedy};
 pub use report::{Report, Step, Witness};
-pub(crate) use view::step_name;
+pub use view::step_name;
 pub use view::{BufferView, Checked, FindingView, FixView, HarmView, NodeView, PartyView, ReportView};
 
 use crate::model::{Access, Basis, BufferId, GraphId, NodeId, Phase};

@@ -8,6 +8,7 @@ pub mod allocator;
 pub mod bits;
 pub mod build;
 pub mod check;
+pub mod draw;
 pub mod driver;
 pub mod explore;
 pub mod file;

@@ -105,7 +105,7 @@ fn agree(seed: u64) -> Result<Tally, String> {
 
     let mut tally = Tally { cases: 1, conflicting: usize::from(!seen.is_empty()), ..Tally::default() };
     let inner = seen.iter().any(|pair| pair.first == pair.second);
-    if let (false, Some(all)) = (inner, exhaust(&pool, &placement, GRAPH, 20_000)) {
+    if let (false, Some(all)) = (inner, exhaust(&pool, &placement, GRAPH, 4_000)) {
         tally.exhausted = 1;
         if all.order_matters == seen.is_empty() {
             return fail(format!("all orders: order matters is {}, the conflicts are {seen:?}", all.order_matters));
@@ -153,21 +153,11 @@ fn the_checker_and_the_explorer_agree() {
         "{} cases agree: {} with conflicts; {} run in all orders, results differ in {}; {} overwritten in order",
         tally.cases, tally.conflicting, tally.exhausted, tally.harmful, tally.clobbered
     );
-    if std::env::var_os("KINDS").is_some() {
-        let mut kinds = std::collections::BTreeMap::new();
-        for f in &failures {
-            let k: String = f.split("): ").nth(1).unwrap().chars().take(30).collect();
-            kinds.entry(k).or_insert_with(Vec::new).push(f.clone());
-        }
-        for (k, v) in kinds {
-            println!("=== {k}: {}\n{}\n{}", v.len(), v[0], v[v.len() / 2]);
-        }
-    }
     assert!(failures.is_empty(), "{} of {cases} cases disagree; the first:\n{}", failures.len(), failures[0]);
     // The cases are worth something only if they are of every kind.
     assert!(tally.conflicting * 5 > tally.cases && tally.conflicting * 5 < tally.cases * 4);
     assert!(
-        tally.harmful * 10 > tally.cases && tally.exhausted * 2 > tally.cases && tally.clobbered * 200 > tally.cases
+        tally.harmful * 10 > tally.cases && tally.exhausted * 2 > tally.cases && tally.clobbered * 1000 > tally.cases
     );
 }
 

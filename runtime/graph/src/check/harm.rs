@@ -23,8 +23,12 @@ impl Context<'_> {
         at(range.start)..at(range.end)
     }
 
-    /// The harm of running the two nodes of `conflict` in the one order or the other, after all that
-    /// either waits for and before everything else.
+    /// The harm of running the two nodes of `conflict` in the one order or the other: right after all that either
+    /// waits for, or after everything that need not wait for them.
+    ///
+    /// Over all conflicts of a graph the second context alone is exact: if two orders give different results, some
+    /// swap of two neighbours makes the difference, and of those along the path from it to the result the last has
+    /// nothing unordered left between itself and the result. The first context gives the plainer witness.
     pub(super) fn harm(&self, conflict: &Conflict) -> Harm {
         let (i, j) = (conflict.first, conflict.second);
         let first = self.part(i, conflict.first_access.phase);
@@ -36,8 +40,11 @@ impl Context<'_> {
                 return Harm::Harmful { buffer: None, host: Some(node) };
             }
         }
-        let mut dirty = self.difference(&first, &second, changed);
-        self.spread(&mut dirty, conflict, changed)
+        let dirty = self.difference(&first, &second, changed);
+        match self.spread(dirty.clone(), conflict, changed, Before::Needed) {
+            Harm::Latent => self.spread(dirty, conflict, changed, Before::Possible),
+            harm => harm,
+        }
     }
 
     /// Does one part read bytes that the other writes?
@@ -64,9 +71,8 @@ impl Context<'_> {
 
     /// The accesses of one half of a node that has a programmatic wait, or of the whole node.
     fn part(&self, node: NodeId, phase: Phase) -> Vec<&Access> {
-        let split = self.order.has_wait(node) && phase == Phase::BeforeWait;
-        let accesses = self.node(node).accesses.iter();
-        accesses.filter(|a| !split || a.phase == Phase::BeforeWait).collect()
+        let split = self.order.has_wait(node);
+        self.node(node).accesses.iter().filter(|a| !split || a.phase == phase).collect()
     }
 
     /// The bytes that differ after the two parts have run in the one order or in the other; `changed`:
@@ -93,7 +99,7 @@ impl Context<'_> {
     }
 
     /// Runs everything that comes after the pair and looks at what differs at the end.
-    fn spread(&self, dirty: &mut Dirty, conflict: &Conflict, changed: [bool; 2]) -> Harm {
+    fn spread(&self, mut dirty: Dirty, conflict: &Conflict, changed: [bool; 2], before: Before) -> Harm {
         let (i, j) = (conflict.first, conflict.second);
         let sites = [self.node(i).site, self.node(j).site];
         let graph = sites.iter().find_map(|site| site.graph());
@@ -109,6 +115,10 @@ impl Context<'_> {
             .into_iter()
             .filter(|(id, access)| split(*id, access))
             .count();
+        let follows = |id: NodeId, phase: Phase| match before {
+            Before::Needed => !early[id.index()],
+            Before::Possible => [i, j].iter().any(|&of| self.order.before_phase(of, id, phase)),
+        };
         for &id in self.order.serial() {
             if dirty.0.is_empty() && pending == 0 {
                 return Harm::Latent;
@@ -119,7 +129,7 @@ impl Context<'_> {
                 Site::Beside => true,
                 Site::Before | Site::Between => false,
             };
-            if !present || early[id.index()] {
+            if !present {
                 continue;
             }
             let (is_pair, phase, changed) = match id {
@@ -132,17 +142,27 @@ impl Context<'_> {
             }
             // Of a node of the pair that was split at its wait, the second half is still to run.
             pending -= usize::from(is_pair);
-            let accesses = || node.accesses.iter().filter(|a| !is_pair || a.phase == Phase::AfterWait);
-            let sees = changed || accesses().any(|a| a.effect.reads() && dirty.meets(&self.at(a)));
-            if sees && self.observes(id) {
-                return Harm::Harmful { buffer: None, host: Some(id) };
-            }
-            for access in accesses().filter(|a| a.effect.writes()) {
-                let bytes = self.at(access);
-                if sees {
-                    dirty.add(bytes);
-                } else if access.effect == crate::model::Effect::WriteAll {
-                    dirty.remove(&bytes);
+            let is_left = |a: &&Access| if is_pair { a.phase == Phase::AfterWait } else { follows(id, a.phase) };
+            // What a kernel writes before its wait does not depend on what it reads after it.
+            let halves: &[Phase] = match self.order.has_wait(id) {
+                true => &[Phase::BeforeWait, Phase::AfterWait],
+                false => &[Phase::AfterWait],
+            };
+            let mut sees = changed;
+            for &half in halves {
+                let in_half = |a: &&Access| halves.len() == 1 || a.phase == half;
+                let accesses = || node.accesses.iter().filter(is_left).filter(in_half);
+                sees |= accesses().any(|a| a.effect.reads() && dirty.meets(&self.at(a)));
+                if sees && self.observes(id) {
+                    return Harm::Harmful { buffer: None, host: Some(id) };
+                }
+                for access in accesses().filter(|a| a.effect.writes()) {
+                    let bytes = self.at(access);
+                    if sees {
+                        dirty.add(bytes);
+                    } else if access.effect == crate::model::Effect::WriteAll {
+                        dirty.remove(&bytes);
+                    }
                 }
             }
         }
@@ -158,12 +178,21 @@ impl Context<'_> {
     }
 }
 
+/// What has run when the pair runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// What one of the pair waits for.
+    Needed,
+    /// Everything that does not wait for one of the pair.
+    Possible,
+}
+
 fn meet(a: &Range<Spot>, b: &Range<Spot>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
 /// A set of bytes: disjoint ranges, sorted.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Dirty(Vec<Range<Spot>>);
 
 impl Dirty {

@@ -2,7 +2,7 @@
 
 use super::conflict::{Conflict, on_one_buffer};
 use super::{Context, outside};
-use crate::finding::{Bytes, Code, Finding, Fix, Party, Price, Remedy};
+use crate::finding::{Bytes, Code, Finding, Fix, Harm, Party, Price, Remedy};
 use crate::model::{Basis, NodeId, Phase, Site};
 
 pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
@@ -22,7 +22,7 @@ pub(super) struct Frontier<'c, 'a> {
 /// A conflict, and those that an edge between its nodes would order too.
 pub(super) struct Pair<'a> {
     pub(super) conflict: Conflict<'a>,
-    pub(super) also: Vec<(NodeId, NodeId)>,
+    pub(super) also: Vec<Conflict<'a>>,
 }
 
 impl<'c, 'a> Frontier<'c, 'a> {
@@ -44,8 +44,7 @@ impl<'c, 'a> Frontier<'c, 'a> {
                 && reaches(to, j, conflict.second_access.phase)
         };
         match self.pairs.iter_mut().find(covers) {
-            Some(pair) if (pair.conflict.first, pair.conflict.second) == (i, j) => {}
-            Some(pair) => pair.also.push((i, j)),
+            Some(pair) => pair.also.push(conflict),
             None => self.pairs.push(Pair { conflict, also: Vec::new() }),
         }
     }
@@ -75,10 +74,18 @@ impl Context<'_> {
         let mut finding = Finding::new(code, String::new());
         finding.graph = sites.iter().find_map(|site| site.graph());
         finding.harm = self.harm(&c);
+        for covered in &also {
+            if finding.harm != Harm::Latent {
+                break;
+            }
+            finding.harm = self.harm(covered);
+        }
         finding.basis = c.first_access.basis.min(c.second_access.basis);
         finding.parties = vec![Party::access(c.first, c.first_access), Party::access(c.second, c.second_access)];
         finding.bytes = Some(c.bytes);
-        finding.also = also;
+        let nodes = |covered: &Conflict| (covered.first, covered.second);
+        finding.also = also.iter().map(nodes).filter(|pair| *pair != (c.first, c.second)).collect();
+        finding.also.dedup();
         finding
     }
 

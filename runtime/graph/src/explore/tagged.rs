@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::finding::Step;
-use crate::model::{Access, BufferId, Effect, GraphId, NodeId, NodeKind, Phase, Placement, Pool};
+use crate::model::{Access, BufferId, Effect, GraphId, Node, NodeId, NodeKind, Phase, Placement, Pool, Site};
 use std::convert::Infallible;
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ impl<'a> Tagged<'a> {
 
     /// The accesses of a step, with their positions in the node's list.
     pub(super) fn accesses(&self, step: Step) -> impl Iterator<Item = (usize, &'a Access)> + use<'a> {
-        let node: &'a crate::model::Node = self.pool.node(step.node());
+        let node: &'a Node = self.pool.node(step.node());
         node.accesses.iter().enumerate().filter(move |(_, access)| match step {
             Step::Node(_) => true,
             Step::BeforeWait(_) => access.phase == Phase::BeforeWait,
@@ -148,10 +148,11 @@ impl<'a> Tagged<'a> {
         }
     }
 
-    /// The value of every observed buffer, and of what each host node read.
+    /// The value of every observed buffer, and of what host nodes and work outside the graph read.
     pub(super) fn results(&self) -> Vec<(Option<BufferId>, u64)> {
         let buffers = self.observed.iter().map(|(id, cells)| (Some(*id), self.value(cells)));
-        let hosts = self.pool.node_ids().filter(|id| self.pool.node(*id).kind == NodeKind::Host);
+        let outside = |node: &Node| node.kind == NodeKind::Host || node.site == Site::Beside;
+        let hosts = self.pool.node_ids().filter(|id| outside(self.pool.node(*id)));
         buffers.chain(hosts.map(|id| (None, self.state.seen[id.index()]))).collect()
     }
 }

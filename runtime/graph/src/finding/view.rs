@@ -202,7 +202,7 @@ impl Report {
 }
 
 /// `K2`, or `K2 (before its wait)`.
-pub(crate) fn step_name(pool: &Pool, step: Step) -> String {
+pub fn step_name(pool: &Pool, step: Step) -> String {
     let name = &pool.node(step.node()).name;
     match step {
         Step::Node(_) => name.clone(),

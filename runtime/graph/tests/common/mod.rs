@@ -221,27 +221,21 @@ pub fn large() -> Pool {
     tape.kernel("k0", streams[0], &[], &[root]);
     streams[1..].iter().for_each(|&s| tape.order(streams[0], s));
     latest.iter_mut().for_each(|l| l.push(root));
-    let mut buffers = 1;
     for k in 1..10_000 {
         let s = k % 4;
         if k % 10 == 0 {
-            let from = rng.random_range(0..4);
-            if from != s {
-                tape.order(streams[from], streams[s]);
-                let seen = *latest[from].last().expect("every stream has seen the root");
-                latest[s].push(seen);
-            }
+            let from = (s + rng.random_range(1..4)) % 4;
+            tape.order(streams[from], streams[s]);
+            let seen = *latest[from].last().expect("every stream has seen the root");
+            latest[s].push(seen);
         }
         let read = latest[s][latest[s].len().saturating_sub(rng.random_range(1..4))];
-        if k % 2 == 0 && buffers < 5_000 {
-            let out = tape.transient(format!("t{buffers}"), size(&mut rng));
-            buffers += 1;
+        if k % 2 == 0 {
+            let out = tape.transient(format!("t{k}"), size(&mut rng));
             tape.kernel(format!("k{k}"), streams[s], &[read], &[out]);
             latest[s].push(out);
         } else {
-            let update = *latest[s].last().expect("every stream has seen the root");
-            let reads = if read == update { vec![] } else { vec![read] };
-            tape.kernel(format!("k{k}"), streams[s], &reads, &[update]);
+            tape.kernel(format!("k{k}"), streams[s], &[read], &[]);
         }
     }
     tape.finish()
