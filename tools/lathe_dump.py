@@ -881,6 +881,23 @@ def ordered(graph: Any, edges: Sequence[tuple[int, int]], *, driver: Driver | No
     return Ordered(driver or Driver(), _raw_graph(raw), edges)
 
 
+_GRANULE = 512
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of every run of consecutive numbers; `numbers` ascend."""
+    first = last = None
+    for number in numbers:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None:
+            yield first, last
+        first = last = number
+    if first is not None:
+        yield first, last
+
+
 _RUNNABLE = ("kernel", "memcpy", "memset", "host", "empty", "event_record", "wait_event")
 
 
@@ -919,10 +936,11 @@ def writes(captured: Captured, *, fill: int | None = 0xA5, driver: Driver | None
             torch.cuda.synchronize()
             _run_alone(driver, handle, kind)
             for start, old in before:
-                changed = (_bytes_at(torch, start, old.numel()) != old).nonzero()
-                if changed.numel():
-                    first, last = int(changed[0]), int(changed[-1])
-                    seen.append({"node": index, "addr": hex(start + first), "bytes": last - first + 1})
+                changed = (_bytes_at(torch, start, old.numel()) != old).nonzero().flatten()
+                # In granules of the allocator, so that a run never spans two tensors of which one was left alone.
+                for first, last in _runs(torch.unique(changed // _GRANULE).tolist()):
+                    end = min((last + 1) * _GRANULE, old.numel())
+                    seen.append({"node": index, "addr": hex(start + first * _GRANULE), "bytes": end - first * _GRANULE})
     finally:
         for view, old in saved:
             view.copy_(old)

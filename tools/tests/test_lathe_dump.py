@@ -225,6 +225,12 @@ class WatchingACapture(DumpCase):
             captured.name(a=FakeTensor(0x10, (0,)))
 
 
+class Runs(unittest.TestCase):
+    def test_consecutive_numbers_are_one_run(self):
+        self.assertEqual(list(lathe_dump._runs([])), [])
+        self.assertEqual(list(lathe_dump._runs([0, 1, 2, 5, 7, 8])), [(0, 2), (5, 5), (7, 8)])
+
+
 class Operands(unittest.TestCase):
     def test_dense_rows_and_broadcasts(self):
         span = lambda size, stride=None: lathe_dump._operand(FakeTensor(0x1000, size, stride))  # noqa: E731

@@ -10,13 +10,24 @@ use super::names::KernelName;
 use super::ptx::Flow;
 use super::rules::{Rules, Use, Word, signature_uses};
 
+/// How far a pointer reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Not known: from its address to the end of its allocation.
+    ToEnd,
+    /// All of its allocation, wherever in it the pointer lies.
+    Whole,
+    /// These bytes.
+    Span(Span),
+}
+
 /// What a node does through one pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointerUse {
     /// The address.
     pub addr: u64,
-    /// Bytes it can reach from there; `None`: to the end of its allocation.
-    pub bytes: Option<u64>,
+    /// What it can reach.
+    pub reach: Reach,
     /// What happens.
     pub use_: Use,
     /// Why we believe that.
@@ -25,6 +36,8 @@ pub struct PointerUse {
     pub place: String,
     /// Whether the word is known to be a pointer; otherwise it is a word inside a struct that looks like one.
     pub sure: bool,
+    /// Whether it is known where the pointer lies; otherwise a word that points to dropped memory is taken for a leftover.
+    pub exact: bool,
     /// Bytes of one contiguous row and distance between rows, where only rows of the span are touched.
     pub rows: Option<(u64, u64)>,
     /// Before the kernel's programmatic wait, if it has programmatic predecessors.
@@ -130,11 +143,12 @@ impl Reader<'_> {
         let node = &graph.nodes[index];
         let direct = |span: Span, use_, place: &str| PointerUse {
             addr: span.addr,
-            bytes: Some(span.bytes),
+            reach: Reach::Span(span),
             use_,
             evidence: Evidence::Driver,
             place: place.into(),
             sure: true,
+            exact: true,
             rows: None,
             before_wait: false,
         };
@@ -147,7 +161,7 @@ impl Reader<'_> {
             NodeKind::Memset { dst } => vec![direct(*dst, Use::Write, "dst")],
             NodeKind::MemAlloc { span } => vec![direct(*span, Use::WritePart, "mapped bytes")],
             NodeKind::MemFree { addr } => vec![PointerUse {
-                bytes: None,
+                reach: Reach::ToEnd,
                 ..direct(Span { addr: *addr, bytes: 0 }, Use::WritePart, "unmapped bytes")
             }],
             NodeKind::Inert(_) | NodeKind::Opaque(_) => Vec::new(),
@@ -184,11 +198,16 @@ impl Reader<'_> {
             .inspect(|&(_, verdict)| refuted += usize::from(verdict == Verdict::Number))
             .collect();
         let is_pointer = |word: Word| verdicts.get(&word.offset).is_some_and(|&verdict| verdict != Verdict::Number);
+        // Where a rule does not say which words are pointers, those of the operator's own tensors and temporaries are meant.
+        let own = own_memory(graph, node, allocations);
+        let any_own = words.iter().any(|&word| is_pointer(word) && own(word.addr));
+        let is_own_pointer = |word: Word| is_pointer(word) && (!any_own || own(word.addr));
         let whole = |word: &Word| function.params.iter().any(|&(offset, bytes)| offset == word.offset && bytes == 8);
         let param_of =
             |offset: usize| function.params.iter().position(|&(start, bytes)| (start..start + bytes).contains(&offset));
 
         let fit = self.rules.find(function, &kernel.name.full, grid);
+        let by_operator = |word: Word| self.by_operator(graph, node, index, word);
         let decided: Vec<(Word, Use, Evidence)> = if let Some(flow) = &kernel.flow {
             let by_flow = |&word: &Word| {
                 let param = param_of(word.offset)?;
@@ -196,11 +215,28 @@ impl Reader<'_> {
             };
             words.iter().filter(|&&word| is_pointer(word)).filter_map(by_flow).collect()
         } else if let Some(fit) = &fit {
-            let rule = || Evidence::Rule(fit.name().to_owned());
-            fit.uses(function, &words, is_pointer).into_iter().map(|(word, use_)| (word, use_, rule())).collect()
+            let by_rule = |(word, use_): (Word, Use)| {
+                let rule = (word, use_, Evidence::Rule(fit.name().to_owned()));
+                // Which operand a word is says more than its rank among words that look like pointers.
+                if fit.is_exact() { rule } else { by_operator(word).unwrap_or(rule) }
+            };
+            fit.uses(function, &words, is_own_pointer).into_iter().map(by_rule).collect()
         } else {
-            let undecided = words.iter().filter(|&&word| is_pointer(word));
-            undecided.map(|&word| self.without_rule(graph, node, kernel, word, param_of(word.offset))).collect()
+            let by_signature = |word: Word| {
+                param_of(word.offset)
+                    .and_then(|param| kernel.signature[param])
+                    .map(|use_| (word, use_, Evidence::Signature))
+            };
+            let undecided = words.iter().copied().filter(|&word| is_pointer(word));
+            undecided
+                .map(|word| {
+                    by_operator(word).or_else(|| by_signature(word)).unwrap_or((
+                        word,
+                        Use::ReadWrite,
+                        Evidence::Assumed,
+                    ))
+                })
+                .collect()
         };
         let extent = fit.as_ref().and_then(|fit| fit.extent(&kernel.name.full, params));
         let single_wait = kernel.waits().is_some();
@@ -208,22 +244,33 @@ impl Reader<'_> {
             .into_iter()
             .map(|(word, use_, evidence)| {
                 let param = param_of(word.offset);
-                let reach = operand_reach(graph, node, word.addr);
+                let operand = operand_of(graph, node, word.addr);
                 let sure = !matches!(evidence, Evidence::Assumed)
                     || whole(&word)
                     || verdicts.get(&word.offset) == Some(&Verdict::Pointer);
+                let exact = match &evidence {
+                    Evidence::Rule(_) => fit.as_ref().is_some_and(|fit| fit.is_exact()),
+                    Evidence::Assumed => whole(&word),
+                    _ => true,
+                };
                 let before_wait = match (&kernel.flow, param) {
                     (Some(flow), Some(param)) => flow.before_wait(param),
                     _ => !single_wait,
                 };
                 PointerUse {
                     addr: word.addr,
-                    bytes: reach.map(|operand| operand.span.bytes).or(extent),
+                    reach: match (operand, extent) {
+                        (Some(operand), _) => Reach::Span(operand.span),
+                        (None, Some(bytes)) => Reach::Span(Span { addr: word.addr, bytes }),
+                        (None, None) if fit.as_ref().is_some_and(|fit| fit.reaches_whole()) => Reach::Whole,
+                        (None, None) => Reach::ToEnd,
+                    },
                     use_,
                     evidence,
                     place: place_of(&function.params, word.offset),
                     sure,
-                    rows: reach
+                    exact,
+                    rows: operand
                         .filter(|operand| operand.pitch > operand.row)
                         .map(|operand| (operand.row, operand.pitch)),
                     before_wait,
@@ -233,38 +280,58 @@ impl Reader<'_> {
         NodePointers { uses, refuted }
     }
 
-    /// A word of a kernel that has neither PTX nor a rule: its operator's schema, its signature, else assumed.
-    fn without_rule(
+    /// What the schema of the operator that launched the node says about a word.
+    fn by_operator(
         &self,
         graph: &GraphDump,
         node: &NodeDump,
-        kernel: &Kernel,
+        index: usize,
         word: Word,
-        param: Option<usize>,
-    ) -> (Word, Use, Evidence) {
-        if let Some(op) = node.op.map(|op| &graph.ops[op]) {
-            let holds = |operands: &[Operand]| operands.iter().any(|operand| operand.span.contains(word.addr));
-            let evidence = || Evidence::Operator(op.name.clone());
-            match (holds(&op.reads), holds(&op.writes)) {
-                (true, true) => return (word, Use::ReadWrite, evidence()),
-                (true, false) => return (word, Use::Read, evidence()),
-                // One operator may launch several kernels, of which only one writes the result and another reads it back.
-                (false, true) => return (word, Use::ReadWrite, evidence()),
-                (false, false) => {}
-            }
-        }
-        match param.and_then(|param| kernel.signature[param]) {
-            Some(use_) => (word, use_, Evidence::Signature),
-            None => (word, Use::ReadWrite, Evidence::Assumed),
-        }
+    ) -> Option<(Word, Use, Evidence)> {
+        let id = node.op?;
+        let op = &graph.ops[id];
+        let holds = |operands: &[Operand]| operands.iter().any(|operand| operand.span.contains(word.addr));
+        let others = || {
+            [index.wrapping_sub(1), index + 1]
+                .iter()
+                .any(|&near| graph.nodes.get(near).is_some_and(|near| near.op == Some(id)))
+        };
+        let use_ = match (holds(&op.reads), holds(&op.writes)) {
+            (true, true) => Use::ReadWrite,
+            (true, false) => Use::Read,
+            // One operator may launch several kernels, of which one writes the result and another reads it back.
+            (false, true) if others() => Use::ReadWrite,
+            (false, true) => Use::Write,
+            (false, false) => return None,
+        };
+        Some((word, use_, Evidence::Operator(op.name.clone())))
     }
 }
 
-/// The widest tensor that the operator was given at that address.
-fn operand_reach(graph: &GraphDump, node: &NodeDump, addr: u64) -> Option<Operand> {
+/// Whether an address is in a tensor that the node's operator was given, or in memory handed out while it ran; all, where that is not known.
+fn own_memory<'a>(graph: &'a GraphDump, node: &NodeDump, allocations: &'a Allocations) -> impl Fn(u64) -> bool + 'a {
+    let op = node.op.map(|op| &graph.ops[op]);
+    let window = node.window;
+    move |addr| {
+        let Some(op) = op else { return true };
+        let is_operand = op.reads.iter().chain(&op.writes).any(|operand| operand.span.contains(addr));
+        let is_temporary = || {
+            window.is_some_and(|(low, high)| {
+                allocations
+                    .holding(addr)
+                    .iter()
+                    .any(|&id| allocations.list[id].born.is_some_and(|born| (low..high).contains(&born)))
+            })
+        };
+        is_operand || is_temporary()
+    }
+}
+
+/// The tensor of the operator that a pointer leads into: the widest that begins there, else one that holds the address.
+fn operand_of(graph: &GraphDump, node: &NodeDump, addr: u64) -> Option<Operand> {
     let op = &graph.ops[node.op?];
-    let at = op.reads.iter().chain(&op.writes).filter(|operand| operand.span.addr == addr && operand.span.bytes > 0);
-    at.copied().max_by_key(|operand| (operand.span.bytes, operand.row))
+    let holding = op.reads.iter().chain(&op.writes).filter(|operand| operand.span.contains(addr));
+    holding.copied().max_by_key(|operand| (operand.span.addr == addr, operand.span.bytes, operand.row))
 }
 
 /// The bytes of a strided view: `row` bytes at every `pitch`.

@@ -341,7 +341,6 @@ fn reason(why: StaleKind) -> &'static str {
         StaleKind::OutsidePool => {
             "it was allocated outside the graph's pool and dropped, so eager code may own the bytes at replay"
         }
-        StaleKind::OtherPool => "it lives in another graph's pool, which gives the bytes back when that graph is reset",
         StaleKind::FreedAfter => "it was given back to the allocator after the capture",
     }
 }
@@ -351,9 +350,6 @@ fn remedy(why: StaleKind) -> &'static str {
         StaleKind::DroppedBefore => "keep the tensor until the last kernel that uses it is launched",
         StaleKind::OutsidePool => {
             "let the stream join the capture first (`side.wait_stream(main)`), then allocate on it: the block then belongs to the graph"
-        }
-        StaleKind::OtherPool => {
-            "capture both graphs in one pool (`pool=first.pool()`), or clear library workspaces between the captures (`torch._C._cuda_clearCublasWorkspaces()`)"
         }
         StaleKind::FreedAfter => "keep the tensor as long as the graph, or capture again after it is replaced",
     }

@@ -35,6 +35,8 @@ pub struct Coverage {
     pub before: usize,
     /// Pointers that rules or copies name, into memory that the allocator does not know (library workspaces, other allocators).
     pub outside: usize,
+    /// Pointers into other graphs' pools, by pool: shared workspaces, which must live as long as this graph.
+    pub borrowed: BTreeMap<String, usize>,
     /// Words that look like pointers inside structs, counted as pointers.
     pub guessed: usize,
     /// Words that looked like pointers and which the second capture showed to be numbers.
@@ -61,7 +63,7 @@ impl Coverage {
         }
     }
 
-    pub(super) fn pointer(&mut self, use_: &PointerUse, allocation: &Allocation) {
+    pub(super) fn pointer(&mut self, use_: &PointerUse, allocation: &Allocation, graph: &GraphDump) {
         if use_.use_ == Use::None {
             return;
         }
@@ -71,6 +73,11 @@ impl Coverage {
             Origin::Unlisted => self.outside += 1,
         }
         self.guessed += usize::from(!use_.sure);
+        if let (Some(Some(pool)), Some(own)) = (&allocation.pool, &graph.pool)
+            && pool != own
+        {
+            *self.borrowed.entry(pool.clone()).or_default() += 1;
+        }
     }
 
     pub(super) fn node(&mut self, node: &NodeDump, info: &NodeInfo, certainty: Option<Certainty>, indirect: bool) {
@@ -137,6 +144,12 @@ impl fmt::Display for Coverage {
                 f,
                 "  {} pointers lead outside the allocator: their sizes are not known, only equal addresses are compared",
                 self.outside
+            )?;
+        }
+        for (pool, count) in &self.borrowed {
+            writeln!(
+                f,
+                "  {count} pointers lead into pool {pool} of another graph (a library workspace?): keep that graph, or clear workspaces between captures"
             )?;
         }
         if self.waits_unseen > 0 {

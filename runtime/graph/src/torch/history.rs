@@ -82,14 +82,7 @@ impl Allocations {
     fn index(&mut self) {
         self.by_address = (0..self.list.len()).collect();
         self.by_address.sort_by_key(|&id| self.list[id].span);
-        self.known.clear();
-        for &id in &self.by_address {
-            let span = self.list[id].span;
-            match self.known.last_mut() {
-                Some(last) if span.addr <= last.end() => last.bytes = last.bytes.max(span.end() - last.addr),
-                _ => self.known.push(span),
-            }
-        }
+        self.known = merged(self.list.iter().map(|life| life.span));
     }
 
     /// Whether any allocation, at any time, held this address.
@@ -124,6 +117,20 @@ impl Allocations {
     }
 }
 
+/// Touching spans joined, in order of address.
+fn merged(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.collect();
+    spans.sort_unstable();
+    let mut joined: Vec<Span> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.addr <= last.end() => last.bytes = last.bytes.max(span.end() - last.addr),
+            _ => joined.push(span),
+        }
+    }
+    joined
+}
+
 fn blank(span: Span, origin: Origin) -> Allocation {
     Allocation {
         span,
@@ -140,7 +147,7 @@ fn blank(span: Span, origin: Origin) -> Allocation {
     }
 }
 
-/// One allocation per `alloc` event.
+/// One allocation per `alloc` event, and one for each block from before that was dropped.
 fn lives(events: &[Event]) -> Vec<Allocation> {
     let mut list: Vec<Allocation> = Vec::new();
     let mut open: HashMap<u64, usize> = HashMap::new();
@@ -153,9 +160,13 @@ fn lives(events: &[Event]) -> Vec<Allocation> {
             }
             Action::Alloc => {}
             Action::FreeRequested | Action::FreeCompleted => {
-                if let Some(life) = open.get(&event.span.addr).map(|&index| &mut list[index])
-                    && life.dropped.is_none()
-                {
+                let index = *open.entry(event.span.addr).or_insert_with(|| {
+                    // Dropped but never handed out here: it was there before the capture.
+                    list.push(blank(event.span, Origin::Before));
+                    list.len() - 1
+                });
+                let life = &mut list[index];
+                if life.dropped.is_none() {
                     life.dropped = Some(position);
                     life.dropped_at = event.at;
                 }
@@ -230,7 +241,7 @@ fn add_blocks(dump: &Dump, before: &mut Vec<Allocation>, born: &mut [Allocation]
         let after = blocks.partition_point(|block| block.span.addr <= addr);
         blocks[..after].last().filter(|block| block.span.contains(addr))
     };
-    for life in before.iter_mut().chain(born) {
+    for life in before.iter_mut().chain(born.iter_mut()) {
         if let Some(block) = block_of(life.span.addr) {
             life.pool = Some(block.pool.clone());
             life.live_at_dump = Some(block.live);
@@ -241,10 +252,11 @@ fn add_blocks(dump: &Dump, before: &mut Vec<Allocation>, born: &mut [Allocation]
         }
     }
     *before = merge_views(std::mem::take(before));
-    let named: Vec<Span> = before.iter().map(|life| life.span).collect();
-    for block in blocks.iter().filter(|block| block.live) {
-        let at = named.partition_point(|span| span.end() <= block.span.addr);
-        if named.get(at).is_none_or(|span| span.intersection(block.span).is_none()) {
+    // What the capture handed out was not there before it.
+    let known = merged(before.iter().chain(born.iter()).map(|life| life.span));
+    for block in &blocks {
+        let at = known.partition_point(|span| span.end() <= block.span.addr);
+        if block.live && known.get(at).is_none_or(|span| span.intersection(block.span).is_none()) {
             let life = blank(block.span, Origin::Before);
             before.push(Allocation { pool: Some(block.pool.clone()), live_at_dump: Some(true), ..life });
         }
@@ -293,6 +305,10 @@ impl<'a> TimeLine<'a> {
         let (low, high) = window.unwrap_or((0, self.end));
         self.position = self.position.max(low).min(high.max(self.position));
         self.advance_to_births(pointers, high);
+        if let Some(window) = window {
+            self.advance_to_births_inside(pointers, window);
+            self.advance_to_births(pointers, high);
+        }
         self.advance_to_next_life(pointers, high);
     }
 
@@ -326,6 +342,18 @@ impl<'a> TimeLine<'a> {
             self.allocations.list[id].born.filter(|&born| born >= self.position).map(|born| (id, born + 1))
         };
         self.holding[&addr].iter().find_map(born)
+    }
+
+    /// An operator's arguments live as long as it runs: bytes that are handed out again while it runs are its results.
+    fn advance_to_births_inside(&mut self, pointers: &[(u64, Use)], (low, high): (usize, usize)) {
+        for &(addr, _) in pointers {
+            let Some(current) = self.alive_at(addr, self.position) else { continue };
+            let from_outside = self.allocations.list[current].born.is_none_or(|born| born < low);
+            if let Some((_, position)) = self.next_birth(addr).filter(|&(_, position)| from_outside && position <= high)
+            {
+                self.position = position;
+            }
+        }
     }
 
     fn advance_to_births(&mut self, pointers: &[(u64, Use)], high: usize) {

@@ -1,5 +1,6 @@
 //! From a dump to the checker's model.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::location::Location;
@@ -8,7 +9,7 @@ use crate::model::{
     PdlWait, Phase, Placement, Pointer, Pool, Release, Site,
 };
 
-use super::access::{Kernel, PointerUse, Reader, Twin};
+use super::access::{Kernel, PointerUse, Reach, Reader, Twin};
 use super::coverage::Coverage;
 use super::dump::{Dump, FrameId, GraphDump, NodeKind, Role, Span};
 use super::evidence::{Certainty, Evidence};
@@ -92,10 +93,8 @@ pub struct Stale {
 pub enum StaleKind {
     /// Dropped before the node was recorded.
     DroppedBefore,
-    /// Allocated during the capture outside the graph's own pool, and dropped: eager code may own it at replay.
+    /// Outside the graph's own pool, and dropped during the capture: eager code may own it at replay.
     OutsidePool,
-    /// In the pool of another graph, which that graph's reset gives back.
-    OtherPool,
     /// Given back to the allocator after the capture.
     FreedAfter,
 }
@@ -161,17 +160,23 @@ impl<'a> Importer<'a> {
         let id = self.pool.add_graph(graph.name.clone(), Location::unknown());
         let mut allocations = Allocations::of(graph, self.dump);
         let twin = Twin::of(graph, self.dump);
-        let mut pointers: Vec<_> =
+        let pointers: Vec<_> =
             (0..graph.nodes.len()).map(|node| reader.pointers(graph, node, &allocations, twin.as_ref())).collect();
         self.coverage.graph(graph, twin.is_some());
         self.coverage.refuted += pointers.iter().map(|node| node.refuted).sum::<usize>();
-        add_observed(graph, &mut pointers, &allocations);
+        let mut observed: HashMap<usize, Vec<Span>> = HashMap::new();
+        for &(node, span) in &graph.observed {
+            observed.entry(node).or_default().push(span);
+        }
 
         let outside: Vec<Span> = pointers
             .iter()
             .flat_map(|node| &node.uses)
             .filter(|use_| use_.sure && use_.use_ != Use::None && !allocations.knows(use_.addr))
-            .map(|use_| Span { addr: use_.addr, bytes: use_.bytes.unwrap_or(1).max(1) })
+            .map(|use_| match use_.reach {
+                Reach::Span(span) if span.bytes > 0 => span,
+                _ => Span { addr: use_.addr, bytes: 1 },
+            })
             .collect();
         allocations.add_unlisted(&outside);
 
@@ -189,19 +194,28 @@ impl<'a> Importer<'a> {
             let all: Vec<_> = uses.iter().map(|use_| (use_.addr, use_.use_)).collect();
             let meanings = time_line.look(&all);
             for (use_, meaning) in uses.iter().zip(meanings) {
-                let Some(meaning) = meaning.filter(|meaning| use_.sure || !meaning.stale) else { continue };
+                let Some(meaning) = meaning.filter(|meaning| use_.exact || !meaning.stale) else { continue };
                 let reads = &mut used[meaning.allocation];
                 reads.first_is_a_sure_read |= !reads.seen && use_.use_ == Use::Read;
                 reads.seen |= use_.use_ != Use::None;
-                placed.push((NodeId((first + index) as u32), use_, meaning));
+                let span = allocations.list[meaning.allocation].span;
+                let seen = observed
+                    .get(&index)
+                    .is_some_and(|writes| writes.iter().any(|write| write.intersection(span).is_some()));
+                placed.push((
+                    NodeId((first + index) as u32),
+                    if seen { Cow::Owned(as_observed(use_)) } else { Cow::Borrowed(use_) },
+                    meaning,
+                ));
             }
         }
 
         let mut ids: HashMap<AllocationId, BufferId> = HashMap::new();
         let mut accesses: BTreeMap<NodeId, Vec<(BufferId, &PointerUse, Span)>> = BTreeMap::new();
-        for (node, use_, meaning) in placed {
+        for (node, use_, meaning) in &placed {
+            let (node, use_) = (*node, use_.as_ref());
             let allocation = &allocations.list[meaning.allocation];
-            self.coverage.pointer(use_, allocation);
+            self.coverage.pointer(use_, allocation, graph);
             if use_.use_ == Use::None {
                 continue;
             }
@@ -219,8 +233,12 @@ impl<'a> Importer<'a> {
             let buffer =
                 *ids.entry(meaning.allocation).or_insert_with(|| self.buffer(id, allocation, used[meaning.allocation]));
             let life = self.buffers[buffer.index()].span;
-            let bytes = use_.bytes.unwrap_or(life.end() - use_.addr).max(1);
-            let Some(span) = (Span { addr: use_.addr, bytes }).intersection(life) else { continue };
+            let reach = match use_.reach {
+                Reach::Span(span) => span,
+                Reach::Whole => life,
+                Reach::ToEnd => Span { addr: use_.addr, bytes: life.end().saturating_sub(use_.addr) },
+            };
+            let Some(span) = reach.intersection(life) else { continue };
             accesses.entry(node).or_default().push((buffer, use_, span));
         }
         for (node, list) in accesses {
@@ -260,6 +278,11 @@ impl<'a> Importer<'a> {
             && let Some((_, &id)) = self.lasting.range(..=allocation.span.addr).next_back()
             && self.buffers[id.index()].span.intersection(allocation.span).is_some()
         {
+            // The host still held it when the next graph was captured: it outlives its own graph.
+            let lifetime = &mut self.pool.buffer_mut(id).lifetime;
+            if matches!(lifetime, Lifetime::Transient { .. }) {
+                *lifetime = Lifetime::Persistent { carried: true };
+            }
             return id;
         }
         // A block born in this capture ends whatever an earlier graph left on its bytes.
@@ -347,7 +370,7 @@ impl<'a> Importer<'a> {
                 use_: use_.use_,
                 evidence: use_.evidence.clone(),
                 span: *span,
-                extent_known: use_.bytes.is_some(),
+                extent_known: matches!(use_.reach, Reach::Span(_)),
                 rows: use_.rows,
             });
             self.evidence.insert((node, buffer), because.collect());
@@ -387,25 +410,17 @@ struct Reads {
     first_is_a_sure_read: bool,
 }
 
-/// Turns assumed uses into observed ones, where `lathe_dump.writes` saw the block change.
-fn add_observed(graph: &GraphDump, pointers: &mut [super::access::NodePointers], allocations: &Allocations) {
-    for &(node, span) in &graph.observed {
-        for use_ in &mut pointers[node].uses {
-            let same_block =
-                allocations.holding(use_.addr).iter().any(|&id| allocations.list[id].span.intersection(span).is_some());
-            if same_block
-                && use_.addr <= span.addr
-                && use_.evidence.certainty() < Certainty::Certain
-                && use_.use_ != Use::Read
-            {
-                use_.evidence = Evidence::Observed;
-                use_.sure = true;
-                if use_.use_ == Use::None {
-                    use_.use_ = Use::WritePart;
-                }
-            }
+/// A use of a block that `lathe_dump.writes` saw the node change.
+fn as_observed(use_: &PointerUse) -> PointerUse {
+    let mut seen = use_.clone();
+    if use_.use_ != Use::Read && use_.evidence.certainty() < Certainty::Certain {
+        seen.evidence = Evidence::Observed;
+        seen.sure = true;
+        if use_.use_ == Use::None {
+            seen.use_ = Use::WritePart;
         }
     }
+    seen
 }
 
 fn stale_kind(graph: &GraphDump, allocation: &Allocation, stale: bool) -> Option<StaleKind> {
@@ -413,9 +428,10 @@ fn stale_kind(graph: &GraphDump, allocation: &Allocation, stale: bool) -> Option
         return Some(StaleKind::DroppedBefore);
     }
     match (allocation.origin, &allocation.pool, &graph.pool) {
-        (Origin::Capture, Some(None), Some(_)) if allocation.dropped.is_some() => Some(StaleKind::OutsidePool),
-        (Origin::Before, Some(Some(block)), Some(own)) if block != own => Some(StaleKind::OtherPool),
-        (Origin::Before, _, _) if allocation.live_at_dump == Some(false) => Some(StaleKind::FreedAfter),
+        (Origin::Capture | Origin::Before, Some(None), Some(_)) if allocation.dropped.is_some() => {
+            Some(StaleKind::OutsidePool)
+        }
+        (Origin::Before, ..) if allocation.live_at_dump == Some(false) => Some(StaleKind::FreedAfter),
         _ => None,
     }
 }

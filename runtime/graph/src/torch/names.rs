@@ -27,7 +27,7 @@ impl KernelName {
 
 /// What a template argument must look like to say what the kernel computes, wrappers excluded.
 static PURPOSE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:launch_)?(\w+?)(?:_kernel_cuda|_kernel_impl|_cuda_kernel)\b|\b(launch_\w+|\w+Functor|\w+_functor|cutlass\w+|\w+Ops)\b")
+    Regex::new(r"\b(?:launch_)?(\w+?)(?:_kernel_cuda|_kernel_impl|_cuda_kernel)\b|\bCUDAFunctor\w*?_(\w+)\b|\b(launch_\w+|\w+Functor|\w+_functor|cutlass\w+|\w+Ops)\b")
         .expect("a constant pattern")
 });
 const WRAPPERS: [&str; 5] = ["AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor", "CUDAFunctor", "gpu_kernel_impl"];
@@ -54,7 +54,7 @@ fn shorten(full: &str) -> String {
     let base = name[..end].rsplit("::").next().unwrap_or(name);
     let purpose = PURPOSE
         .captures_iter(&name[end..])
-        .filter_map(|found| found.get(1).or(found.get(2)).map(|part| part.as_str()))
+        .filter_map(|found| found.get(1).or(found.get(2)).or(found.get(3)).map(|part| part.as_str()))
         .find(|part| !WRAPPERS.contains(part) && !part.is_empty());
     match purpose {
         Some(purpose) => format!("{base}<{purpose}>"),

@@ -55,8 +55,9 @@ impl Flow {
 }
 
 fn strip_comments(text: &str) -> String {
+    // `.loc` ends with its line, not with a semicolon.
     static COMMENT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?s)/\*.*?\*/|//[^\n]*").expect("a constant pattern"));
+        LazyLock::new(|| Regex::new(r"(?s)/\*.*?\*/|//[^\n]*|\.loc\b[^\n]*").expect("a constant pattern"));
     COMMENT.replace_all(text, "").into_owned()
 }
 
@@ -375,6 +376,9 @@ mod tests {
         ) .reqntid 128
         {
             .reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<2>;
+            .loc 1 6 0 // axpy.py:6
+            $L__tmp0:
+            .loc 1 7 23, function_name $L__info, inlined_at 1 9 1
             ld.param.b64 %rd1, [axpy_param_0];
             ld.param.b64 %rd2, [axpy_param_1];
             ld.param.b32 %r1, [axpy_param_3];

@@ -105,13 +105,25 @@ struct Rule {
     roles: Roles,
     run: bool,
     elements_at: Option<usize>,
+    whole: bool,
 }
 
 #[derive(Debug)]
 enum Roles {
-    At(BTreeMap<usize, Use>),
-    Param(Vec<(isize, Sequence)>),
+    /// By byte offset; a negative one counts from the end of the parameter buffer.
+    At(Vec<(isize, Use)>),
+    /// By parameter; a negative index counts from the end.
+    Param(Vec<(isize, Inside)>),
     Order(Sequence),
+}
+
+/// Which words of a parameter are pointers.
+#[derive(Debug)]
+enum Inside {
+    /// All that lie in known memory.
+    Known(Use),
+    /// The first words, one role each.
+    Words(Sequence),
 }
 
 /// Roles of pointers in order; the last repeats when `repeats`.
@@ -137,29 +149,43 @@ impl Fit<'_> {
         &self.0.name
     }
 
-    /// Roles of the words that `is_pointer` accepts: `(word, use)`. `words` are all 8-byte words of the parameter buffer.
+    /// Whether the rule says at which bytes pointers lie, so that a word there is one whatever it holds.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self.0.roles, Roles::Order(_))
+    }
+
+    /// Whether pointers may lie anywhere in what they reach (kernels that walk backwards).
+    pub fn reaches_whole(&self) -> bool {
+        self.0.whole
+    }
+
+    /// Roles of words: `(word, use)`. `words` are all 8-byte words of the parameter buffer, and `is_pointer` tells those that look like
+    /// pointers, for rules that do not say where they lie.
     pub fn uses(&self, function: &Function, words: &[Word], is_pointer: impl Fn(Word) -> bool) -> Vec<(Word, Use)> {
         match &self.0.roles {
-            Roles::At(at) => words
-                .iter()
-                .filter_map(|&word| Some((word, *at.get(&word.offset)?)))
-                .filter(|&(word, _)| word.addr != 0)
-                .collect(),
+            Roles::At(at) => {
+                let end = function.params.iter().map(|&(offset, bytes)| offset + bytes).max().unwrap_or(0);
+                let word_at = |offset: isize| {
+                    resolve(offset, end).and_then(|offset| words.iter().find(|word| word.offset == offset))
+                };
+                let found = at.iter().filter_map(|&(offset, use_)| Some((*word_at(offset)?, use_)));
+                found.filter(|(word, _)| word.addr != 0).collect()
+            }
             Roles::Param(params) => {
                 let mut uses = Vec::new();
-                for (index, sequence) in params {
-                    let Some(&(offset, bytes)) =
-                        resolve(*index, function.params.len()).and_then(|index| function.params.get(index))
-                    else {
-                        continue;
-                    };
-                    let inside = words.iter().filter(|word| {
-                        (offset..offset + bytes).contains(&word.offset) && word.offset % 8 == 0 && word.addr != 0
-                    });
-                    // An array of pointers is dense; a struct is not, and only its words in known memory count.
-                    let dense = bytes % 8 == 0 && sequence.roles.len() > 1;
-                    let inside = inside.filter(|&&word| dense || is_pointer(word));
-                    uses.extend(inside.enumerate().filter_map(|(rank, &word)| Some((word, sequence.get(rank)?))));
+                for (index, inside) in params {
+                    let param = resolve(*index, function.params.len()).and_then(|index| function.params.get(index));
+                    let Some(&(offset, bytes)) = param else { continue };
+                    let here = words.iter().filter(|word| (offset..offset + bytes).contains(&word.offset));
+                    match inside {
+                        Inside::Known(use_) => {
+                            uses.extend(here.filter(|&&word| is_pointer(word)).map(|&word| (word, *use_)))
+                        }
+                        Inside::Words(sequence) => {
+                            let ranked = here.enumerate().filter_map(|(rank, &word)| Some((word, sequence.get(rank)?)));
+                            uses.extend(ranked.filter(|(word, _)| word.addr != 0));
+                        }
+                    }
                 }
                 uses
             }
@@ -291,6 +317,8 @@ struct RuleText {
     #[serde(default)]
     run: bool,
     elements_at: Option<usize>,
+    #[serde(default)]
+    whole: bool,
 }
 
 #[derive(Deserialize)]
@@ -341,11 +369,11 @@ impl RuleText {
                     let value = index.parse().map_err(|_| {
                         fail(format!("index {index:?} in `param` is not a number such as \"0\" or \"-1\""))
                     })?;
-                    let sequence = match texts {
-                        OneOrMore::One(text) => Sequence { roles: vec![role(text)?], repeats: true },
-                        OneOrMore::More(texts) => sequence(texts)?,
+                    let inside = match texts {
+                        OneOrMore::One(text) => Inside::Known(role(text)?),
+                        OneOrMore::More(texts) => Inside::Words(sequence(texts)?),
                     };
-                    Ok((value, sequence))
+                    Ok((value, inside))
                 };
                 Roles::Param(param.iter().map(entry).collect::<Result<_, RuleError>>()?)
             }
@@ -355,8 +383,15 @@ impl RuleText {
         if self.run && !matches!(roles, Roles::Order(_)) {
             return Err(fail("`run` goes with `order` only".into()));
         }
-        let (param_bytes, min_grid_z, run, elements_at) =
-            (self.param_bytes, self.min_grid_z.unwrap_or(0), self.run, self.elements_at);
-        Ok(Rule { name: self.name, kernel, param_bytes, min_grid_z, roles, run, elements_at })
+        Ok(Rule {
+            name: self.name,
+            kernel,
+            param_bytes: self.param_bytes,
+            min_grid_z: self.min_grid_z.unwrap_or(0),
+            roles,
+            run: self.run,
+            elements_at: self.elements_at,
+            whole: self.whole,
+        })
     }
 }
