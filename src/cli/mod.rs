@@ -20,6 +20,7 @@ mod setup;
 mod sources;
 mod table;
 mod terminal;
+mod torch;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ enum Command {
     Doctor(doctor::Args),
     Setup(setup::Args),
     Graph(graph::Args),
+    Torch(torch::Args),
 }
 
 /// Runs the program over `entries` with the process's arguments.
@@ -92,6 +94,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),
         Command::Graph(args) => graph::run(args, &context),
+        Command::Torch(args) => torch::run(args, &context),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("\x1b[1;31merror\x1b[0m\x1b[1m: {error}\x1b[0m");

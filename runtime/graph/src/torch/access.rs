@@ -8,7 +8,7 @@ use super::history::Allocations;
 use super::import::Because;
 use super::names::KernelName;
 use super::ptx::Flow;
-use super::rules::{Rules, Use, Word, signature_uses};
+use super::rules::{Fit, Rules, Use, Word, signature_uses};
 
 /// How far a pointer reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,21 +45,24 @@ pub struct PointerUse {
 }
 
 /// Everything known about a kernel function, worked out once.
-pub struct Kernel {
+pub struct Kernel<'a> {
     /// Its names.
     pub name: KernelName,
     flow: Option<Flow>,
+    /// Rules whose pattern matches, in order.
+    rules: Vec<Fit<'a>>,
     signature: Vec<Option<Use>>,
 }
 
-impl Kernel {
+impl<'a> Kernel<'a> {
     /// All kernels of a dump.
-    pub fn all(dump: &Dump) -> Vec<Kernel> {
+    pub fn all(dump: &Dump, rules: &'a Rules) -> Vec<Kernel<'a>> {
         let of = |function: &super::dump::Function| {
             let name = KernelName::new(&function.name);
             let flow = function.ptx.as_deref().and_then(|ptx| Flow::of(ptx, &function.name));
             let signature = signature_uses(&name.full, function.params.len());
-            Kernel { name, flow, signature }
+            let rules = rules.matching(function, &name.full);
+            Kernel { name, flow, rules, signature }
         };
         dump.functions.iter().map(of).collect()
     }
@@ -80,9 +83,7 @@ pub struct Reader<'a> {
     /// The dump.
     pub dump: &'a Dump,
     /// Its kernels.
-    pub kernels: &'a [Kernel],
-    /// The rule table.
-    pub rules: &'a Rules,
+    pub kernels: &'a [Kernel<'a>],
 }
 
 /// What the second capture says about a word.
@@ -206,7 +207,7 @@ impl Reader<'_> {
         let param_of =
             |offset: usize| function.params.iter().position(|&(start, bytes)| (start..start + bytes).contains(&offset));
 
-        let fit = self.rules.find(function, &kernel.name.full, grid);
+        let fit = kernel.rules.iter().copied().find(|fit| fit.takes(grid));
         let by_operator = |word: Word| self.by_operator(graph, node, index, word);
         let decided: Vec<(Word, Use, Evidence)> = if let Some(flow) = &kernel.flow {
             let by_flow = |&word: &Word| {
@@ -315,14 +316,7 @@ fn own_memory<'a>(graph: &'a GraphDump, node: &NodeDump, allocations: &'a Alloca
     move |addr| {
         let Some(op) = op else { return true };
         let is_operand = op.reads.iter().chain(&op.writes).any(|operand| operand.span.contains(addr));
-        let is_temporary = || {
-            window.is_some_and(|(low, high)| {
-                allocations
-                    .holding(addr)
-                    .iter()
-                    .any(|&id| allocations.list[id].born.is_some_and(|born| (low..high).contains(&born)))
-            })
-        };
+        let is_temporary = || window.is_some_and(|window| allocations.handed_out(addr, window));
         is_operand || is_temporary()
     }
 }

@@ -65,6 +65,8 @@ pub struct Allocations {
     known: Vec<Span>,
     /// Ids in order of address.
     by_address: Vec<AllocationId>,
+    /// Ids of what the capture handed out, in order of birth.
+    births: Vec<AllocationId>,
 }
 
 impl Allocations {
@@ -83,6 +85,8 @@ impl Allocations {
         self.by_address = (0..self.list.len()).collect();
         self.by_address.sort_by_key(|&id| self.list[id].span);
         self.known = merged(self.list.iter().map(|life| life.span));
+        self.births = (0..self.list.len()).filter(|&id| self.list[id].born.is_some()).collect();
+        self.births.sort_by_key(|&id| self.list[id].born);
     }
 
     /// Whether any allocation, at any time, held this address.
@@ -98,6 +102,13 @@ impl Allocations {
             self.by_address[..after].iter().copied().filter(|&id| self.list[id].span.contains(addr)).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// Whether an allocation that holds this address was handed out between two positions of the history.
+    pub fn handed_out(&self, addr: u64, (low, high): (usize, usize)) -> bool {
+        let first = self.births.partition_point(|&id| self.list[id].born < Some(low));
+        let between = self.births[first..].iter().take_while(|&&id| self.list[id].born < Some(high));
+        between.into_iter().any(|&id| self.list[id].span.contains(addr))
     }
 
     /// Adds memory that only a node's parameters mention.
@@ -285,18 +296,14 @@ pub struct TimeLine<'a> {
     /// Allocations that some node read: a further blind write opens the next life.
     read: Vec<bool>,
     used: Vec<bool>,
-    /// Allocations of the capture in order of birth.
-    births: Vec<AllocationId>,
 }
 
 impl<'a> TimeLine<'a> {
     /// Starts before the first of `events` events.
     pub fn new(allocations: &'a Allocations, events: usize) -> Self {
         let count = allocations.list.len();
-        let mut births: Vec<_> = (0..count).filter(|&id| allocations.list[id].born.is_some()).collect();
-        births.sort_by_key(|&id| allocations.list[id].born);
         let (read, used) = (vec![false; count], vec![false; count]);
-        TimeLine { allocations, position: 0, end: events, holding: HashMap::new(), read, used, births }
+        TimeLine { allocations, position: 0, end: events, holding: HashMap::new(), read, used }
     }
 
     /// Places the next node by its pointers, between the events of `window` where that is known.
@@ -332,16 +339,23 @@ impl<'a> TimeLine<'a> {
         }
     }
 
-    fn alive_at(&self, addr: u64, position: usize) -> Option<AllocationId> {
-        self.holding[&addr].iter().rev().copied().find(|&id| self.allocations.list[id].alive(position))
+    /// How many of the allocations that ever held `addr` were born before `position`; those come first.
+    fn born_before(&self, addr: u64, position: usize) -> usize {
+        self.holding[&addr].partition_point(|&id| self.allocations.list[id].born.is_none_or(|born| born < position))
     }
 
-    /// The position just after the next birth at `addr` from `position` on.
+    fn alive_at(&self, addr: u64, position: usize) -> Option<AllocationId> {
+        // Bytes are handed out again only after they were dropped, so only the last life can be the one.
+        let last = self.born_before(addr, position).checked_sub(1)?;
+        let id = self.holding[&addr][last];
+        self.allocations.list[id].alive(position).then_some(id)
+    }
+
+    /// The next birth at `addr`, and the position just after it.
     fn next_birth(&self, addr: u64) -> Option<(AllocationId, usize)> {
-        let born = |&id: &AllocationId| {
-            self.allocations.list[id].born.filter(|&born| born >= self.position).map(|born| (id, born + 1))
-        };
-        self.holding[&addr].iter().find_map(born)
+        let next = self.born_before(addr, self.position);
+        let id = *self.holding[&addr].get(next)?;
+        self.allocations.list[id].born.map(|born| (id, born + 1))
     }
 
     /// An operator's arguments live as long as it runs: bytes that are handed out again while it runs are its results.
@@ -389,8 +403,9 @@ impl<'a> TimeLine<'a> {
     /// Whether everything that was born and dropped on the way to `position` has been used by some node.
     fn skips_no_unused_life(&self, position: usize) -> bool {
         let list = &self.allocations.list;
-        let first = self.births.partition_point(|&id| list[id].born < Some(self.position));
-        let on_the_way = self.births[first..].iter().take_while(|&&id| list[id].born < Some(position));
+        let births = &self.allocations.births;
+        let first = births.partition_point(|&id| list[id].born < Some(self.position));
+        let on_the_way = births[first..].iter().take_while(|&&id| list[id].born < Some(position));
         on_the_way.into_iter().all(|&id| self.used[id] || list[id].dropped.is_none_or(|dropped| dropped >= position))
     }
 
@@ -398,9 +413,9 @@ impl<'a> TimeLine<'a> {
         if let Some(allocation) = self.alive_at(addr, self.position) {
             return Some(Meaning { allocation, stale: false });
         }
-        let past = |&id: &AllocationId| self.allocations.list[id].born.is_none_or(|born| born < self.position);
         let ids = &self.holding[&addr];
-        let allocation = ids.iter().rev().copied().find(|id| past(id)).or(ids.first().copied())?;
+        let past = self.born_before(addr, self.position);
+        let allocation = *ids.get(past.saturating_sub(1))?;
         Some(Meaning { allocation, stale: true })
     }
 }

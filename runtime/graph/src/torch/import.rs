@@ -102,9 +102,9 @@ pub enum StaleKind {
 impl Imported {
     /// Builds the model of a dump.
     pub fn of(dump: Dump, rules: &Rules) -> Imported {
-        let kernels = Kernel::all(&dump);
+        let kernels = Kernel::all(&dump, rules);
         let mut importer = Importer::new(&dump, &kernels);
-        let reader = Reader { dump: &dump, kernels: &kernels, rules };
+        let reader = Reader { dump: &dump, kernels: &kernels };
         for (index, graph) in dump.graphs.iter().enumerate() {
             importer.graph(index, graph, &reader);
         }
@@ -121,7 +121,7 @@ impl Imported {
 
 struct Importer<'a> {
     dump: &'a Dump,
-    kernels: &'a [Kernel],
+    kernels: &'a [Kernel<'a>],
     pool: Pool,
     nodes: Vec<NodeInfo>,
     buffers: Vec<Allocation>,
@@ -134,7 +134,7 @@ struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    fn new(dump: &'a Dump, kernels: &'a [Kernel]) -> Self {
+    fn new(dump: &'a Dump, kernels: &'a [Kernel<'a>]) -> Self {
         Importer {
             dump,
             kernels,

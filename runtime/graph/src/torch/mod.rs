@@ -10,6 +10,7 @@
 //! ```
 
 mod access;
+mod advice;
 mod check;
 mod coverage;
 mod dump;
@@ -17,7 +18,9 @@ mod evidence;
 mod history;
 mod import;
 mod names;
+mod picture;
 mod ptx;
+mod report;
 mod rules;
 mod wire;
 
@@ -29,4 +32,5 @@ pub use history::{Allocation, Origin};
 pub use import::{Because, Imported, NodeInfo, Stale, StaleKind};
 pub use names::KernelName;
 pub use ptx::Flow;
+pub use report::View;
 pub use rules::{RuleError, Rules, Use};

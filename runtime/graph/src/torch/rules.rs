@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use regex::Regex;
 use serde::Deserialize;
@@ -106,6 +107,9 @@ struct Rule {
     run: bool,
     elements_at: Option<usize>,
     whole: bool,
+    /// Given by the user: worth a word when it fits nothing.
+    own: bool,
+    used: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -147,6 +151,11 @@ impl Fit<'_> {
     /// The rule's name, for reports.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Whether the rule is for launches with this grid.
+    pub fn takes(&self, grid: [u32; 3]) -> bool {
+        grid[2] >= self.0.min_grid_z
     }
 
     /// Whether the rule says at which bytes pointers lie, so that a word there is one whatever it holds.
@@ -239,9 +248,12 @@ fn widest_scalar(name: &str) -> Option<u64> {
 }
 
 impl Rules {
+    /// The text of the table compiled into Lathe.
+    pub const BUILTIN: &str = include_str!("rules.toml");
+
     /// The table compiled into Lathe.
     pub fn builtin() -> Rules {
-        Rules::parse(include_str!("rules.toml"), Path::new("rules.toml")).expect("the built-in table is tested")
+        Rules::parse(Rules::BUILTIN, Path::new("rules.toml")).expect("the built-in table is tested")
     }
 
     /// The built-in table with the user's file in front of it.
@@ -251,6 +263,7 @@ impl Rules {
     pub fn with_file(path: &Path) -> Result<Rules, RuleError> {
         let text = std::fs::read_to_string(path).map_err(|source| RuleError::Io { path: path.to_owned(), source })?;
         let mut rules = Rules::parse(&text, path)?;
+        rules.rules.iter_mut().for_each(|rule| rule.own = true);
         rules.rules.extend(Rules::builtin().rules);
         Ok(rules)
     }
@@ -266,22 +279,16 @@ impl Rules {
         Ok(Rules { rules })
     }
 
-    /// The first rule that fits a launch of `function`.
-    pub fn find(&self, function: &Function, full_name: &str, grid: [u32; 3]) -> Option<Fit<'_>> {
+    /// The rules that fit launches of `function`, in the order in which they are tried.
+    pub fn matching(&self, function: &Function, full_name: &str) -> Vec<Fit<'_>> {
         let bytes = function.params.iter().map(|&(offset, bytes)| offset + bytes).max().unwrap_or(0);
-        self.rules
-            .iter()
-            .find(|rule| {
-                grid[2] >= rule.min_grid_z
-                    && rule.param_bytes.is_none_or(|want| want == bytes)
-                    && rule.kernel.is_match(full_name)
-            })
-            .map(Fit)
+        let fits = |rule: &&Rule| rule.param_bytes.is_none_or(|want| want == bytes) && rule.kernel.is_match(full_name);
+        self.rules.iter().filter(fits).inspect(|rule| rule.used.store(true, Ordering::Relaxed)).map(Fit).collect()
     }
 
-    /// Names of the rules, in the order in which they are tried.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|rule| rule.name.as_str())
+    /// The user's rules that fitted no kernel so far.
+    pub fn unused(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().filter(|rule| rule.own && !rule.used.load(Ordering::Relaxed)).map(|rule| rule.name.as_str())
     }
 }
 
@@ -392,6 +399,8 @@ impl RuleText {
             run: self.run,
             elements_at: self.elements_at,
             whole: self.whole,
+            own: false,
+            used: AtomicBool::new(false),
         })
     }
 }
