@@ -18,7 +18,11 @@ fn dump(steps: usize) -> String {
             let node = 4 * step + part;
             let (from, to) = (address(from), address(to));
             let op = |name: &str, ptr: u64| format!(r#"[{{"ptr":"{ptr:#x}","bytes":16384}}],"{name}":"#);
-            let _ = write!(ops, r#"{{"name":"aten::mul.Tensor","reads":{}[{{"ptr":"{to:#x}","bytes":16384}}]}},"#, op("writes", from));
+            let _ = write!(
+                ops,
+                r#"{{"name":"aten::mul.Tensor","reads":{}[{{"ptr":"{to:#x}","bytes":16384}}]}},"#,
+                op("writes", from)
+            );
             let low = events.matches("action").count();
             if part < 2 {
                 let _ = write!(events, r#"{{"action":"alloc","addr":"{to:#x}","bytes":16384,"stream":0}},"#);
@@ -26,7 +30,10 @@ fn dump(steps: usize) -> String {
             }
             let params = format!("0010000000000000{}{}", hex(to), hex(from));
             let high = low + usize::from(part < 2);
-            let _ = write!(nodes, r#"{{"type":"kernel","function":0,"params":"{params}","op":{node},"events":[{low},{high}]}},"#);
+            let _ = write!(
+                nodes,
+                r#"{{"type":"kernel","function":0,"params":"{params}","op":{node},"events":[{low},{high}]}},"#
+            );
             if node > 0 {
                 let _ = write!(edges, "[{},{node}],", node - 1);
             }

@@ -338,6 +338,18 @@ pub enum NodeKind {
     Opaque(String),
 }
 
+impl NodeKind {
+    /// Device memory that the driver's own parameters name.
+    pub fn named_spans(&self) -> impl Iterator<Item = Span> + use<> {
+        let (first, second) = match *self {
+            NodeKind::Memcpy { src, dst } => (src, dst),
+            NodeKind::Memset { dst: span } | NodeKind::MemAlloc { span } => (Some(span), None),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
 /// An edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EdgeDump {

@@ -113,19 +113,30 @@ impl Allocations {
 
     /// Adds memory that only a node's parameters mention.
     pub fn add_unlisted(&mut self, spans: &[Span]) {
-        let mut spans: Vec<Span> =
-            spans.iter().copied().filter(|span| span.bytes > 0 && !self.knows(span.addr)).collect();
-        spans.sort_unstable();
-        for span in spans {
-            match self.list.last_mut() {
-                Some(last) if last.origin == Origin::Unlisted && span.addr < last.span.end() => {
-                    last.span.bytes = last.span.bytes.max(span.end() - last.span.addr);
-                }
-                _ => self.list.push(blank(span, Origin::Unlisted)),
-            }
-        }
+        let unknown = spans.iter().filter(|span| span.bytes > 0 && !self.knows(span.addr));
+        // It ends where memory begins that somebody else vouches for.
+        let clipped = unknown.map(|span| {
+            let next = self.known.get(self.known.partition_point(|known| known.addr <= span.addr));
+            let end = next.map_or(span.end(), |next| span.end().min(next.addr));
+            Span { addr: span.addr, bytes: end - span.addr }
+        });
+        self.list.extend(overlaps_joined(clipped).into_iter().map(|span| blank(span, Origin::Unlisted)));
         self.index();
     }
+}
+
+/// Overlapping spans joined, in order of address.
+fn overlaps_joined(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.collect();
+    spans.sort_unstable();
+    let mut joined: Vec<Span> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.addr < last.end() => last.bytes = last.bytes.max(span.end() - last.addr),
+            _ => joined.push(span),
+        }
+    }
+    joined
 }
 
 /// Touching spans joined, in order of address.

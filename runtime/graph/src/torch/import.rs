@@ -159,6 +159,8 @@ impl<'a> Importer<'a> {
     fn graph(&mut self, graph_index: usize, graph: &GraphDump, reader: &Reader) {
         let id = self.pool.add_graph(graph.name.clone(), Location::unknown());
         let mut allocations = Allocations::of(graph, self.dump);
+        // What copies, fills and memory nodes name is memory, so a kernel's word that leads there is a pointer.
+        allocations.add_unlisted(&graph.nodes.iter().flat_map(|node| node.kind.named_spans()).collect::<Vec<_>>());
         let twin = Twin::of(graph, self.dump);
         let pointers: Vec<_> =
             (0..graph.nodes.len()).map(|node| reader.pointers(graph, node, &allocations, twin.as_ref())).collect();
