@@ -27,7 +27,7 @@ fn decode_like(slots: usize) -> (Pool, Placement) {
         let mut node =
             Node::new(format!("k{i}"), NodeKind::Kernel, Site::Graph(graph), streams[stream], Location::unknown());
         node.accesses.extend(live[stream].iter().rev().take(2).map(|&b| Access::new(b, 0..4096, Effect::Read)));
-        if turn % 2 == 0 {
+        if turn.is_multiple_of(2) {
             let lifetime = Lifetime::Transient { graph, alloc: None, free: None };
             let buffer = pool.add_buffer(Buffer::new(format!("b{i}"), 4096, lifetime, Location::unknown()));
             placement.set(buffer, ((turn / 2 % slots * STREAMS + stream) * 4096) as u64);

@@ -4,11 +4,12 @@ mod source;
 
 pub use source::Sources;
 
-use crate::finding::{Bytes, Finding, Harm, Report, Step, Witness, step_name};
+use crate::finding::{Bytes, Code, Finding, Harm, Report, Step, Witness, step_name};
 use crate::location::Location;
 use crate::model::{Basis, BufferId, NodeId, Placement, Pool, Site};
 use annotate_snippets::{Group, Level, Renderer};
 use source::Mark;
+use std::collections::BTreeSet;
 
 /// How to show a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,10 @@ pub fn summary(report: &Report, pool: &Pool, placement: &Placement) -> String {
     }
     let harmful = report.findings.iter().filter(|f| matches!(f.harm, Harm::Harmful { .. })).count();
     let latent = report.findings.iter().filter(|f| f.harm == Harm::Latent).count();
-    format!("{} ({harmful} harmful, {latent} latent): {scope}", count(report.findings.len(), "finding"))
+    let codes: BTreeSet<Code> = report.findings.iter().map(|f| f.code).collect();
+    let codes: Vec<&str> = codes.into_iter().map(Code::name).collect();
+    let (found, codes) = (count(report.findings.len(), "finding"), codes.join(", "));
+    format!("{found}, {codes} ({harmful} harmful, {latent} latent): {scope}")
 }
 
 fn count(n: usize, what: &str) -> String {

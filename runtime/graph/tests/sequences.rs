@@ -247,6 +247,6 @@ fn a_finding_reads_like_a_compiler_error() {
         help: give `B` bytes of its own (costs at most 1024 bytes)
         help: keep `A` alive until `K3` is complete, so that `B` gets other bytes (costs at most 1024 bytes)
 
-        1 finding (1 harmful, 0 latent): 3 nodes in 1 graph, 3 buffers, 3 of them placed
+        1 finding, E2 (1 harmful, 0 latent): 3 nodes in 1 graph, 3 buffers, 3 of them placed
     "#]].assert_eq(&text);
 }

@@ -45,7 +45,8 @@ pub fn invariance(off: Layout, on: Layout) -> Result<Vec<Finding>, ModelError> {
     let nodes = same_nodes(off.pool, on.pool);
     let twin: HashMap<NodeId, NodeId> = nodes.iter().copied().collect();
     let back: HashMap<NodeId, NodeId> = nodes.iter().map(|(a, b)| (*b, *a)).collect();
-    let (mut gained, mut lost): (Vec<(NodeId, NodeId)>, Vec<(NodeId, NodeId)>) = (Vec::new(), Vec::new());
+    type Pairs = Vec<(NodeId, NodeId)>;
+    let (mut gained, mut lost) = (Pairs::new(), Pairs::new());
     for &(node, on_node) in &nodes {
         for phase in [Phase::BeforeWait, Phase::AfterWait] {
             let before = |first: NodeId| order_off.before_phase(first, node, phase);
