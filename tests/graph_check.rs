@@ -21,7 +21,7 @@ fn a_race_is_shown_with_its_witness_and_its_fixes() {
     let shown = text(&output.stdout);
     for part in [
         "error[E2]: `K3` writes `B` on bytes of `A`, which `K2` may still read",
-        "s01-dropped-before-the-join.json:18:",
+        "s01-dropped-before-the-join.json:19:",
         "the graph allows this order: K1 [m], K3 [m], K2 [a]",
         "harmful: `O` then ends up with another value",
         "help: record an event on `a` after `K2`",
