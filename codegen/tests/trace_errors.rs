@@ -3,8 +3,8 @@
 extern crate lathe_codegen as lathe;
 
 use expect_test::{Expect, expect};
-use lathe::handles::Scalar;
 use lathe::ir::Kernel;
+use lathe::prelude::{Scalar, shared};
 use lathe::trace::TraceErrors;
 use lathe_dsl::kernel;
 
@@ -132,4 +132,24 @@ fn values_do_not_outlive_their_scope() {
               codegen/tests/trace_errors.rs:112:22: computed here
             codegen/tests/trace_errors.rs:118:11: 1 values are assigned to 2 variables: both sides need the same length"#]],
     );
+}
+
+#[kernel(warps = 1)]
+fn leaves_a_ring(n: Scalar<i32>) {
+    let ring = shared::<f32>([16, 32]).stages(2);
+    for _ in 0..n {
+        for (i, _stage) in ring.turns(n) {
+            if i == 3 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_loops_of_rings_are_run_time_blocks_like_others() {
+    check(leaves_a_ring(), expect![[r#"
+        kernel `leaves_a_ring` has 1 error:
+        codegen/tests/trace_errors.rs:143:17: `break` leaves a run-time `if`, whose body is traced once whether or not it runs: invert the condition and put the rest of the loop's body inside the `if`
+          codegen/tests/trace_errors.rs:142:13: the run-time `if` begins here"#]]);
 }

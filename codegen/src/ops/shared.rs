@@ -9,7 +9,8 @@ use crate::dtype::Dtype;
 use crate::handles::{Element, Handle, Read, Ring, Scalar, SharedTile, bf16};
 use crate::ir::{self, Attrs, Swizzle, Type, ValueId};
 use crate::loc::Loc;
-use crate::trace::{self, Unroll, emit};
+use crate::trace::control::{RunTimeLoop, RunTimeRange};
+use crate::trace::{self, Builder, Unroll, emit};
 
 /// The ops of this file.
 pub static FAMILY: Family = Family { name: "shared", source: include_str!("shared.rs"), ops: &[&TILE, &STAGE] };
@@ -188,54 +189,70 @@ impl<T: Element> Ring<T> {
     /// Loops over `0..count` with the stage that each turn uses, round and round: `for (i, stage) in ring.turns(n)`.
     #[track_caller]
     pub fn turns(self, count: impl Into<Scalar<i32>>) -> Turns<T> {
-        Turns { ring: self, count: count.into(), open: None, loc: Loc::caller() }
+        let turn = RunTimeRange::new(Scalar::from(0), count.into()).unroll(Unroll::Never).into_iter();
+        Turns { ring: self, turn, stage: None, loc: Loc::caller() }
     }
 }
 
 /// The loop of [`Ring::turns`]: yields one symbolic turn.
 pub struct Turns<T> {
     ring: Ring<T>,
-    count: Scalar<i32>,
-    open: Option<Option<ValueId>>,
+    turn: RunTimeLoop<i32>,
+    stage: Option<ValueId>,
     loc: Loc,
+}
+
+impl<T: Element> Turns<T> {
+    /// The variable that says which stage a turn uses; a ring of one stage needs none.
+    fn declare_stage(&mut self) -> ValueId {
+        let loc = self.loc;
+        trace::with(|b| {
+            let zero = b.constant(Dtype::I32, 0.into(), loc);
+            if stages(b, self.ring) == 1 {
+                return zero;
+            }
+            let stage = b.declare_var(zero, loc);
+            b.name(stage, "stage_index");
+            self.stage = Some(stage);
+            stage
+        })
+    }
+
+    fn advance_stage(&mut self) {
+        let loc = self.loc;
+        let Some(stage) = self.stage.take() else { return };
+        trace::with(|b| {
+            let stages = i64::from(stages(b, self.ring));
+            let [zero, one, stages] = [0, 1, stages].map(|n| b.constant(Dtype::I32, n.into(), loc));
+            let next = b.emit(&super::arith::ADD, &[stage, one], Attrs::none(), loc);
+            b.name(next, "next_stage");
+            let wraps = b.emit(&super::arith::EQ, &[next, stages], Attrs::none(), loc);
+            let next = b.emit(&super::arith::SELECT, &[wraps, zero, next], Attrs::none(), loc);
+            b.assign(stage, next, loc);
+        });
+    }
+}
+
+fn stages<T: Element>(b: &Builder, ring: Ring<T>) -> u32 {
+    b.tile(ring.id()).map_or(1, |tile| tile.stages_or_one())
 }
 
 impl<T: Element> Iterator for Turns<T> {
     type Item = (Scalar<i32>, SharedTile<T>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let loc = self.loc;
-        let stages = trace::with(|b| b.tile(self.ring.id()).map_or(1, |tile| tile.stages_or_one()));
-        match self.open {
-            None => trace::with(|b| {
-                let [zero, one] = [0, 1].map(|n: i32| b.constant(Dtype::I32, n.into(), loc));
-                let stage = (stages > 1).then(|| {
-                    let stage = b.declare_var(zero, loc);
-                    b.name(stage, "stage_index");
-                    stage
-                });
-                self.open = Some(stage);
-                let i = b.begin_for(zero, self.count.id(), one, Unroll::Never, loc);
-                let current = stage.map_or(zero, |stage| b.read(stage, loc));
-                let stage = b.emit(&STAGE, &[self.ring.id(), current], Attrs::none(), loc);
-                Some((Scalar::from_id(i), SharedTile::from_id(stage)))
-            }),
-            Some(stage) => {
-                if let Some(stage) = stage {
-                    trace::with(|b| {
-                        let [zero, one] = [0, 1].map(|n: i32| b.constant(Dtype::I32, n.into(), loc));
-                        let stages = b.constant(Dtype::I32, stages.into(), loc);
-                        let next = b.emit(&super::arith::ADD, &[stage, one], Attrs::none(), loc);
-                        b.name(next, "next_stage");
-                        let wraps = b.emit(&super::arith::EQ, &[next, stages], Attrs::none(), loc);
-                        let next = b.emit(&super::arith::SELECT, &[wraps, zero, next], Attrs::none(), loc);
-                        b.assign(stage, next, loc);
-                    });
-                }
-                trace::with(|b| b.end_for(loc));
-                None
-            }
+        if self.turn.is_open() {
+            self.advance_stage();
+            self.turn.next();
+            return None;
         }
+        let stage = self.declare_stage();
+        let i = self.turn.next()?;
+        let stage = trace::with(|b| {
+            let stage = b.read(stage, self.loc);
+            b.emit(&STAGE, &[self.ring.id(), stage], Attrs::none(), self.loc)
+        });
+        Some((i, SharedTile::from_id(stage)))
     }
 }
 

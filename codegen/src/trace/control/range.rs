@@ -95,8 +95,9 @@ pub struct RunTimeRange<T> {
 }
 
 impl<T: Integer> RunTimeRange<T> {
+    /// The indices from `start` up to, without, `end`.
     #[track_caller]
-    fn new(start: Scalar<T>, end: Scalar<T>) -> Self {
+    pub fn new(start: Scalar<T>, end: Scalar<T>) -> Self {
         let loc = Loc::caller();
         RunTimeRange { start, end, step: None, reversed: false, unroll: Unroll::Auto, loc }
     }
@@ -145,6 +146,13 @@ enum State {
     Before,
     Inside,
     After,
+}
+
+impl<T> RunTimeLoop<T> {
+    /// Whether the index has been yielded and the loop not been closed.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Inside
+    }
 }
 
 impl<T: Element> Iterator for RunTimeLoop<T> {
