@@ -9,12 +9,14 @@ use lathe_dsl::kernel;
 
 extern crate lathe_codegen as lathe;
 
-/// Compares the kernel's body.
+/// Compares the kernel's body, without its indentation: a snapshot does not keep what all its lines begin with.
 #[track_caller]
 fn check(kernel: Result<Kernel, TraceErrors>, expected: Expect) {
     let source = kernel.unwrap_or_else(|errors| panic!("{errors}")).cuda(Target::Sm120a).expect("prints").source;
     let (_, body) = source.split_once(") {\n").expect("has a body");
-    expected.assert_eq(body.strip_suffix("}\n").expect("ends"));
+    let body = body.strip_suffix("}\n").expect("ends");
+    let lines = body.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line)));
+    expected.assert_eq(&lines.collect::<String>());
 }
 
 #[kernel(warps = 1)]
