@@ -1,8 +1,9 @@
-//! The disk cache of compiled kernels.
+//! The disk cache of compiled and of disassembled kernels.
 //!
-//! An entry is one file: a checksum, the length of a JSON head, the head (log, PTX, figures), the cubin. Anything
-//! that does not match its checksum counts as absent, so a damaged entry is simply built again. Entries are
-//! written beside their place and renamed, so that a reader never sees half of one.
+//! An entry is one file: a checksum, then the body. Anything that does not match its checksum counts as absent, so a
+//! damaged entry is simply built again. Entries are written beside their place and renamed, so that a reader never
+//! sees half of one. The body of a compiled kernel is the length of a JSON head, the head (log, PTX, figures), the
+//! cubin; that of a disassembled one is the listing.
 
 use std::fs;
 use std::io::Write;
@@ -50,29 +51,54 @@ struct Head {
 }
 
 pub(crate) fn load(folder: &Path, key: &Key, target: Target) -> Option<Compiled> {
-    let file = key.file(folder);
-    let bytes = fs::read(&file).ok()?;
-    let entry = decode(&bytes, target);
-    if entry.is_none() {
-        tracing::warn!(file = %file.display(), "corrupt cache entry, compiling again");
+    decode(&read(&key.file(folder))?, target)
+}
+
+pub(crate) fn store(folder: &Path, key: &Key, compiled: &Compiled) {
+    write(folder, &key.file(folder), &encode(compiled));
+}
+
+/// The listing of `cubin` by this version of the disassembler.
+pub(crate) fn load_listing(folder: &Path, cubin: &[u8], disassembler: &str) -> Option<String> {
+    String::from_utf8(read(&listing_file(folder, cubin, disassembler))?).ok()
+}
+
+pub(crate) fn store_listing(folder: &Path, cubin: &[u8], disassembler: &str, listing: &str) {
+    write(folder, &listing_file(folder, cubin, disassembler), listing.as_bytes());
+}
+
+fn listing_file(folder: &Path, cubin: &[u8], disassembler: &str) -> PathBuf {
+    folder.join(format!("{}-{disassembler}.sass", blake3::hash(cubin).to_hex()))
+}
+
+/// The body of an entry that is there and whole.
+fn read(file: &Path) -> Option<Vec<u8>> {
+    let bytes = fs::read(file).ok()?;
+    let body = checked(&bytes);
+    if body.is_none() {
+        tracing::warn!(file = %file.display(), "corrupt cache entry, made again");
     }
-    entry
+    body.map(<[u8]>::to_vec)
+}
+
+fn checked(entry: &[u8]) -> Option<&[u8]> {
+    let (checksum, body) = entry.split_first_chunk::<{ blake3::OUT_LEN }>()?;
+    (blake3::hash(body).as_bytes() == checksum).then_some(body)
 }
 
 /// A cache that cannot be written makes the next run slower, not this one wrong.
-pub(crate) fn store(folder: &Path, key: &Key, compiled: &Compiled) {
-    let file = key.file(folder);
-    if let Err(error) = write(folder, &file, &encode(compiled)) {
-        tracing::warn!(file = %file.display(), %error, "cannot cache a compilation");
+fn write(folder: &Path, file: &Path, body: &[u8]) {
+    let attempt = || {
+        fs::create_dir_all(folder)?;
+        let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
+        temporary.write_all(blake3::hash(body).as_bytes())?;
+        temporary.write_all(body)?;
+        temporary.persist(file)?;
+        Ok::<_, std::io::Error>(())
+    };
+    if let Err(error) = attempt() {
+        tracing::warn!(file = %file.display(), %error, "cannot write to the cache");
     }
-}
-
-fn write(folder: &Path, file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
-    temporary.write_all(bytes)?;
-    temporary.persist(file)?;
-    Ok(())
 }
 
 fn encode(compiled: &Compiled) -> Vec<u8> {
@@ -81,16 +107,10 @@ fn encode(compiled: &Compiled) -> Vec<u8> {
     let mut body = (head.len() as u64).to_le_bytes().to_vec();
     body.extend(head);
     body.extend(&compiled.cubin);
-    let mut bytes = blake3::hash(&body).as_bytes().to_vec();
-    bytes.extend(body);
-    bytes
+    body
 }
 
-fn decode(bytes: &[u8], target: Target) -> Option<Compiled> {
-    let (checksum, body) = bytes.split_first_chunk::<{ blake3::OUT_LEN }>()?;
-    if blake3::hash(body).as_bytes() != checksum {
-        return None;
-    }
+fn decode(body: &[u8], target: Target) -> Option<Compiled> {
     let (head_len, rest) = body.split_first_chunk::<8>()?;
     let (head, cubin) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*head_len)).ok()?)?;
     let Head { ptx, log, resources, milliseconds } = serde_json::from_slice(head).ok()?;
@@ -126,13 +146,25 @@ mod tests {
 
     #[test]
     fn any_flipped_byte_and_any_cut_makes_an_entry_absent() {
-        let bytes = encode(&compiled());
+        let folder = tempfile::tempdir().unwrap();
+        store(folder.path(), &key(), &compiled());
+        let bytes = fs::read(key().file(folder.path())).unwrap();
+        assert_eq!(checked(&bytes), Some(&encode(&compiled())[..]));
         for i in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[i] ^= 0x10;
-            assert_eq!(decode(&damaged, Target::Sm120a), None, "byte {i}");
-            assert_eq!(decode(&bytes[..i], Target::Sm120a), None, "cut at {i}");
+            assert_eq!(checked(&damaged), None, "byte {i}");
+            assert_eq!(checked(&bytes[..i]), None, "cut at {i}");
         }
+    }
+
+    #[test]
+    fn a_listing_belongs_to_its_cubin_and_its_disassembler() {
+        let folder = tempfile::tempdir().unwrap();
+        store_listing(folder.path(), b"cubin", "13.2", "EXIT");
+        assert_eq!(load_listing(folder.path(), b"cubin", "13.2").as_deref(), Some("EXIT"));
+        assert_eq!(load_listing(folder.path(), b"cubin", "13.3"), None);
+        assert_eq!(load_listing(folder.path(), b"other", "13.2"), None);
     }
 
     #[test]

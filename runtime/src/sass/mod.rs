@@ -8,6 +8,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::process::Command;
 
+use crate::cache;
 use crate::toolchain::{ProvisionError, Toolchain};
 
 /// A kernel's machine code.
@@ -60,9 +61,13 @@ pub enum SassError {
 }
 
 impl Sass {
-    /// Disassembles a cubin that holds one kernel.
+    /// Disassembles a cubin that holds one kernel, or takes the listing from the disk cache.
     pub fn disassemble(toolchain: &Toolchain, cubin: &[u8]) -> Result<Sass, SassError> {
         let nvdisasm = toolchain.nvdisasm()?;
+        let folder = toolchain.home().cache();
+        if let Some(listing) = cache::load_listing(&folder, cubin, &nvdisasm.version) {
+            return Ok(Sass::parse(listing));
+        }
         let failed = |error: std::io::Error| SassError::Nvdisasm(error.to_string());
         let mut file = tempfile::Builder::new().suffix(".cubin").tempfile().map_err(failed)?;
         file.write_all(cubin).map_err(failed)?;
@@ -74,7 +79,9 @@ impl Sass {
         if !output.status.success() {
             return Err(SassError::Nvdisasm(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        Ok(Sass::parse(String::from_utf8_lossy(&output.stdout).into_owned()))
+        let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+        cache::store_listing(&folder, cubin, &nvdisasm.version, &listing);
+        Ok(Sass::parse(listing))
     }
 
     /// Reads a listing of `nvdisasm --print-code`.

@@ -8,6 +8,7 @@ mod locate;
 mod provision;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub use home::Home;
 pub use locate::MIN_NVRTC;
@@ -21,6 +22,8 @@ pub struct Toolchain {
     home: Home,
     offline: bool,
     announce: Box<dyn Fn(Event) + Send + Sync>,
+    /// Found once: asking for a version starts a process.
+    nvdisasm: OnceLock<Nvdisasm>,
 }
 
 /// An NVRTC library on disk.
@@ -48,12 +51,12 @@ impl Toolchain {
     ///
     /// `offline` forbids downloads; `announce` is told when one starts and ends.
     pub fn new(offline: bool, announce: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Toolchain { home: Home::find(), offline, announce: Box::new(announce) }
+        Self::at(Home::find(), offline, announce)
     }
 
     /// The same over another folder.
     pub fn at(home: Home, offline: bool, announce: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Toolchain { home, offline, announce: Box::new(announce) }
+        Toolchain { home, offline, announce: Box::new(announce), nvdisasm: OnceLock::new() }
     }
 
     /// The folder that holds wheels and cached compilations.
@@ -78,7 +81,11 @@ impl Toolchain {
 
     /// The disassembler that is here, or the pinned one, installed now.
     pub fn nvdisasm(&self) -> Result<Nvdisasm, ProvisionError> {
-        self.find_or_install(&Wheel::NVDISASM, |t| t.find_nvdisasm())
+        if let Some(found) = self.nvdisasm.get() {
+            return Ok(found.clone());
+        }
+        let found = self.find_or_install(&Wheel::NVDISASM, |t| t.find_nvdisasm())?;
+        Ok(self.nvdisasm.get_or_init(|| found).clone())
     }
 
     /// Installs `wheel` into [`Home`] unless it is there, and gives its folder.
