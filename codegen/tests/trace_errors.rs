@@ -148,8 +148,11 @@ fn leaves_a_ring(n: Scalar<i32>) {
 
 #[test]
 fn the_loops_of_rings_are_run_time_blocks_like_others() {
-    check(leaves_a_ring(), expect![[r#"
+    check(
+        leaves_a_ring(),
+        expect![[r#"
         kernel `leaves_a_ring` has 1 error:
         codegen/tests/trace_errors.rs:143:17: `break` leaves a run-time `if`, whose body is traced once whether or not it runs: invert the condition and put the rest of the loop's body inside the `if`
-          codegen/tests/trace_errors.rs:142:13: the run-time `if` begins here"#]]);
+          codegen/tests/trace_errors.rs:142:13: the run-time `if` begins here"#]],
+    );
 }
