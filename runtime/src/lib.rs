@@ -4,8 +4,10 @@
 pub mod backend;
 mod cache;
 pub mod device;
+pub mod instrument;
 pub mod nvrtc;
 pub mod program;
 pub mod ptxas;
+pub mod replay;
 pub mod sass;
 pub mod toolchain;

@@ -124,10 +124,10 @@ fn check_argument(param: &Param, arg: &Arg, case: &Case) -> Result<(), ArgumentE
     }
 }
 
-/// The bytes of each CUDA parameter of a checked case: a pointer, then its strides; or a scalar.
-pub(super) fn marshal(case: &Case, base_addresses: &[u64]) -> Vec<Vec<u8>> {
+/// The bytes of each CUDA parameter of checked arguments: a pointer, then its strides; or a scalar.
+pub(crate) fn marshal(args: &[Arg], base_addresses: &[u64]) -> Vec<Vec<u8>> {
     let mut parameters = Vec::new();
-    for arg in &case.args {
+    for arg in args {
         match arg {
             Arg::Pointer { buffer, offset, strides } => {
                 parameters.push((base_addresses[*buffer] + offset).to_le_bytes().to_vec());
@@ -193,7 +193,7 @@ mod tests {
         check(&kernel(), 0, Target::Sm120a, &case()).unwrap();
         let expected =
             [0x1010u64.to_le_bytes().to_vec(), (-3i64).to_le_bytes().to_vec(), 0.5f32.to_le_bytes().to_vec()];
-        assert_eq!(marshal(&case(), &[0x1000]), expected);
+        assert_eq!(marshal(&case().args, &[0x1000]), expected);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Loaded for Emulated<'_> {
             grid: case.grid,
             block: [cuda.threads, 1, 1],
             dynamic_shared: cuda.shared_bytes,
-            params: marshal(case, &memory.bases),
+            params: marshal(&case.args, &memory.bases),
             declarations: self.declarations(case, &memory),
         };
         let cp_async = if schedule.late_copies { CpAsync::Late } else { CpAsync::Eager };
