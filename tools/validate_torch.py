@@ -275,6 +275,8 @@ def parallel() -> Program:
     """Two independent branches with their own memory, joined."""
     side = torch.cuda.Stream()
     src, o1, o2 = rand(512, 512), rand(512, 512), rand(512, 512)
+    torch.mm(src, src)  # a first cuBLAS call may not come inside a capture
+    torch.cuda.synchronize()
     with lathe_dump.capture("parallel") as g:
         main = torch.cuda.current_stream()
         g.stream_name("side", side)
