@@ -92,6 +92,7 @@ fn entries() -> [Entry; 4] {
         about: "64 elements, reversed",
         file: file!(),
         source: include_str!("own_program.rs"),
+        equivalents: &[],
         variants,
     };
     [

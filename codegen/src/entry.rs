@@ -2,6 +2,7 @@
 
 use crate::contract::{Case, Scale};
 use crate::ir::Kernel;
+use crate::mutate::Equivalent;
 use crate::target::Target;
 use crate::trace::TraceErrors;
 
@@ -17,6 +18,8 @@ pub struct Entry {
     pub file: &'static str,
     /// The text of that file, as `include_str!` gives it, so that the binary can show it far from the sources.
     pub source: &'static str,
+    /// Small faults of it that no caller could see; see [`crate::mutate`].
+    pub equivalents: &'static [Equivalent],
     /// The variants for one target, each with its comptime parameters fixed.
     pub variants: fn(Target) -> Vec<Variant>,
 }

@@ -23,6 +23,7 @@ pub mod entry;
 pub mod handles;
 pub mod ir;
 pub mod loc;
+pub mod mutate;
 pub mod ops;
 pub mod prelude;
 pub mod target;

@@ -6,6 +6,7 @@ use lathe_dsl::kernel;
 
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
+use crate::equivalents;
 
 /// Stages of each warp's ring: one page's keys are multiplied while those of the next are on their way.
 const STAGES: i32 = 2;
@@ -93,6 +94,7 @@ pub fn entry() -> Entry {
         about: "indexer logits over paged bf16 keys",
         file: file!(),
         source: include_str!("bf16_logits.rs"),
+        equivalents: equivalents::LOGITS,
         variants: |_| {
             [16, 32, 64]
                 .map(|heads| Variant {

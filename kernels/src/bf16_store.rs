@@ -40,6 +40,7 @@ pub fn entry() -> Entry {
         about: "scatters bf16 index keys to their slots, bit for bit",
         file: file!(),
         source: include_str!("bf16_store.rs"),
+        equivalents: &[],
         variants: |_| {
             let variant = |kernel, slots: Dtype| Variant {
                 label: format!("slots={slots}"),

@@ -6,6 +6,7 @@ use lathe_dsl::kernel;
 
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
+use crate::equivalents;
 
 /// Stages of each warp's rings: one page's keys are multiplied while those of the next are on their way.
 const STAGES: i32 = 2;
@@ -99,6 +100,7 @@ pub fn entry() -> Entry {
         about: "indexer logits over paged e4m3 keys with a scale a key",
         file: file!(),
         source: include_str!("fp8_logits.rs"),
+        equivalents: equivalents::LOGITS,
         variants: |target| {
             // Where fp8 products run as f16, converted fragments take the registers of a third CTA.
             let ctas_per_sm = if target.capability() >= 120 { 3 } else { 2 };

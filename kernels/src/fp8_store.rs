@@ -8,6 +8,7 @@ use lathe_dsl::kernel;
 
 use crate::cases::store::scatter_cases;
 use crate::contract::KeyFormat;
+use crate::equivalents;
 
 /// Stores row i of `keys` in slot `slots[i]` of the pool as e4m3, its scale beside it. A negative slot stores nothing.
 #[kernel(warps = 4)]
@@ -70,6 +71,7 @@ pub fn entry() -> Entry {
         about: "quantises index keys to e4m3 and scatters them to their slots, each with its scale",
         file: file!(),
         source: include_str!("fp8_store.rs"),
+        equivalents: equivalents::FP8_STORE,
         variants: |_| {
             let variant = |kernel, slots: Dtype, power_of_two: bool| Variant {
                 label: format!("slots={slots}{}", if power_of_two { " power-of-two scales" } else { "" }),

@@ -10,6 +10,7 @@ use lathe_dsl::kernel;
 
 use crate::cases::fused::fused_cases;
 use crate::contract::KeyFormat;
+use crate::equivalents;
 use crate::fp8_store::{half_warp, quantise};
 
 /// Normalises, rotates and transforms row i of `x`, and stores it as bf16 in the index slot of main slot `slots[i]`.
@@ -135,6 +136,7 @@ pub fn bf16_entry() -> Entry {
         about: "normalises, rotates, transforms and scatters the index keys of tokens that complete a group of 4",
         file: file!(),
         source: include_str!("fused_store.rs"),
+        equivalents: equivalents::FUSED_STORE,
         variants: |_| {
             let variant = |kernel, slots: Dtype| Variant {
                 label: format!("slots={slots}"),
@@ -156,6 +158,7 @@ pub fn fp8_entry() -> Entry {
         about: "the same, quantised to e4m3 with a scale a key",
         file: file!(),
         source: include_str!("fused_store.rs"),
+        equivalents: equivalents::FUSED_STORE,
         variants: |_| {
             let variant = |kernel, slots: Dtype, power_of_two: bool| Variant {
                 label: format!("slots={slots}{}", if power_of_two { " power-of-two scales" } else { "" }),

@@ -8,6 +8,7 @@ pub mod bf16_logits;
 pub mod bf16_store;
 pub mod cases;
 pub mod contract;
+mod equivalents;
 pub mod fp8_logits;
 pub mod fp8_store;
 pub mod fused_store;

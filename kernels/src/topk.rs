@@ -7,6 +7,7 @@ use lathe_dsl::{device, kernel};
 
 use crate::cases::topk::topk_cases;
 use crate::contract::topk::TOP_K;
+use crate::equivalents;
 
 const WARPS: i32 = 16;
 const THREADS: i32 = WARPS * 32;
@@ -136,6 +137,7 @@ pub fn entry() -> Entry {
         about: "selects the K largest logits of each row, exactly, as slots of the index-K pool",
         file: file!(),
         source: include_str!("topk.rs"),
+        equivalents: equivalents::TOPK,
         variants: |_| {
             let variant = |k: usize| Variant {
                 label: format!("K={k}"),

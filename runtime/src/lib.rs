@@ -5,6 +5,7 @@ pub mod backend;
 mod cache;
 pub mod device;
 pub mod instrument;
+pub mod mutation;
 pub mod nvrtc;
 pub mod program;
 pub mod ptxas;

@@ -15,6 +15,7 @@ mod doctor;
 mod emit;
 mod graph;
 mod list;
+mod mutate;
 mod select;
 mod setup;
 mod sources;
@@ -69,6 +70,7 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Emit(emit::Args),
+    Mutate(mutate::Args),
     List(list::Args),
     Doctor(doctor::Args),
     Setup(setup::Args),
@@ -90,6 +92,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     let outcome = match &cli.command {
         Command::Check(args) => check::run(args, &context),
         Command::Emit(args) => emit::run(args, &context),
+        Command::Mutate(args) => mutate::run(args, &context),
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),

@@ -65,6 +65,7 @@ pub fn entry() -> Entry {
         about: "the largest logit of each page, for choosing pages before keys",
         file: file!(),
         source: include_str!("page_max.rs"),
+        equivalents: &[],
         variants: |_| {
             let variant = |heads: usize| Variant {
                 label: format!("H={heads}"),

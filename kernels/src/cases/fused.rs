@@ -278,6 +278,7 @@ pub fn fused_specs(format: KeyFormat, slot_dtype: Dtype, power_of_two: bool, sca
     add("nothing", vec![], &plain);
     add("one token that completes a group", vec![(259, 4)], &plain);
     add("one token that does not", vec![(259, 5)], &plain);
+    add("main slot 0", vec![(0, 8), (259, 12)], &plain);
     add("a prefill of 40 tokens", (0..40).map(|i| (300 + i, i as i32 + 1)).collect(), &plain);
     let decode =
         |n: i64| (0..n).map(|i| (1000 * (i + 1) + 3 - (1000 * (i + 1)) % 4, 4 * (i as i32 * 37 + 1))).collect();

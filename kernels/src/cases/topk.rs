@@ -50,6 +50,8 @@ pub enum Values {
     Sorted,
     /// NaN but for fewer than K values.
     MostlyNan,
+    /// Every bit pattern alike, so that all bins of a histogram fill.
+    AnyBits,
 }
 
 impl TopkSpec {
@@ -115,6 +117,7 @@ impl TopkSpec {
                 },
                 Values::Sorted if row.is_multiple_of(2) => i as f32 * 0.25 - 100.0,
                 Values::Sorted => (len - i) as f32 * 0.25 - 100.0,
+                Values::AnyBits => f32::from_bits(bits as u32),
                 Values::MostlyNan if i % 7 == 3 && i < 7 * self.k / 2 => bell,
                 Values::MostlyNan => f32::from_bits(0x7f80_0001 | (bits as u32 & 0x807f_ffff)),
             }
@@ -199,6 +202,7 @@ pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
     ] {
         add(label, 1, vec![2 * k + 37, 4 * k - 1], values, 5);
     }
+    add("any bits, the K-th in many bins", 1, (0..20).map(|row| k + 1 + 97 * row).collect(), Values::AnyBits, 0);
     match scale {
         Scale::Emulator => add("a long row", 1, vec![20_000], Values::Random, 0),
         Scale::Gpu => {

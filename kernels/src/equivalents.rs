@@ -1,0 +1,55 @@
+//! Faults of the kernels that no caller could see, each with its reason: mutants that are right to survive.
+
+use lathe_codegen::mutate::Equivalent;
+
+const fn same(line: &'static str, edit: &'static str, reason: &'static str) -> Equivalent {
+    Equivalent { line, edit, reason }
+}
+
+const DUMMY_PAGE: &str = "fetches page 0, which is mapped, into a stage that no turn reads";
+const OTHER_LANES: &str = "the lanes that get this value are never asked for it";
+
+pub(crate) const LOGITS: &[Equivalent] = &[
+    same("if pages > s {", "`gt` becomes `ge`", DUMMY_PAGE),
+    same("if i + STAGES < pages {", "`lt` becomes `le`", DUMMY_PAGE),
+    same("if i + STAGES < pages {", "`add` becomes `sub`", DUMMY_PAGE),
+    same(".load_if(my_page.lt(row_pages), 0)", "0 becomes 1", OTHER_LANES),
+];
+
+const SPAN: &str = "any masks that span the 16 lanes combine the same 16 values";
+const LAST_ROW: &str = "lanes past the rows hold the last row, and store it once more";
+const EVERY_LANE: &str = "every lane of the half-warp holds the scale";
+
+pub(crate) const FP8_STORE: &[Equivalent] = &[
+    same("[8, 4, 2, 1].into_iter()", "8 becomes 9", SPAN),
+    same("[8, 4, 2, 1].into_iter()", "4 becomes 5", SPAN),
+    same("[8, 4, 2, 1].into_iter()", "2 becomes 3", SPAN),
+    same("if row < rows && slot >= 0 {", "`lt` becomes `le`", LAST_ROW),
+    same("if part == 0 {", "0 becomes 1", EVERY_LANE),
+    same("if part == 0 {", "`eq` becomes `ne`", EVERY_LANE),
+];
+
+pub(crate) const FUSED_STORE: &[Equivalent] = &[
+    same("[8, 4, 2, 1].into_iter()", "8 becomes 9", SPAN),
+    same("[8, 4, 2, 1].into_iter()", "4 becomes 5", SPAN),
+    same("[8, 4, 2, 1].into_iter()", "2 becomes 3", SPAN),
+    same("if row < rows && main_slot >= 0 && completes {", "`lt` becomes `le`", LAST_ROW),
+    same("if part == 0 {", "0 becomes 1", EVERY_LANE),
+    same("if part == 0 {", "`eq` becomes `ne`", EVERY_LANE),
+    same("seq_len > 0 && seq_len % 4 == 0", "0 becomes 1", "a multiple of 4 above 0 is above 1"),
+    same("completes.select(seq_len - 4, 0)", "0 becomes 1", "a token that stores nothing may turn by anything"),
+];
+
+pub(crate) const TOPK: &[Equivalent] = &[
+    same("for i in (start..k).step_by(THREADS)", "512 becomes 513", "of 512 entries each thread writes one"),
+    same(".load_if(within, 0)", "0 becomes 1", "positions past the length store -1, whatever the page"),
+    same("for pass in Scalar::from(0)..3 {", "3 becomes 4", "a digit of no bits selects nothing more"),
+    same(
+        "for bin in (start..BINS).step_by(THREADS)",
+        "2048 becomes 2049",
+        "clears one element of the next tile, which is written before it is read",
+    ),
+    same("if above < wanted && above + own >= wanted {", "`lt` becomes `le`", "the same test decides again inside"),
+    same("let at = taken.at(0, equal.select(1, 0))", "swap the operands of `select`", "the two counters change roles"),
+    same("out.at(equal.select(k - 1 - at, at))", "swap the operands of `select`", "the order of entries is free"),
+];

@@ -1,0 +1,64 @@
+//! Small faults planted everywhere: every one is caught, or listed with the reason why nobody could see it.
+
+use std::sync::LazyLock;
+
+use lathe::contract::Scale;
+use lathe::entry::Entry;
+use lathe::runtime::mutation::fates;
+use lathe::runtime::nvrtc::Compiler;
+use lathe::runtime::toolchain::Toolchain;
+use lathe::target::Target;
+use lathe_codegen::mutate::{Mutant, mutants};
+
+static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |_| {}));
+
+fn entry(name: &str) -> Entry {
+    lathe::kernels::entries().into_iter().find(|entry| entry.name == name).expect("a kernel of this name")
+}
+
+/// Whether the entry lists the mutant, by the source line of its instruction.
+fn is_equivalent(entry: &Entry, mutant: &Mutant) -> bool {
+    let text = std::fs::read_to_string(mutant.loc.file).expect("the source is here");
+    let line = text.lines().nth(mutant.loc.line as usize - 1).expect("the line is there");
+    entry.equivalents.iter().any(|equivalent| equivalent.covers(mutant, line))
+}
+
+#[track_caller]
+fn nothing_survives(name: &str) {
+    let entry = entry(name);
+    let variant = (entry.variants)(Target::Sm120a).swap_remove(0);
+    let compiler = Compiler::load(&TOOLCHAIN).expect("NVRTC is here or can be installed");
+    let fates =
+        fates(&variant.kernel.expect("traces"), &(variant.cases)(Scale::Emulator), &compiler, Target::Sm120a, || {});
+    let survivors: Vec<String> = fates
+        .iter()
+        .filter(|fate| fate.killer.is_none() && !is_equivalent(&entry, &fate.mutant))
+        .map(|fate| fate.mutant.to_string())
+        .collect();
+    assert!(survivors.is_empty(), "{survivors:#?}");
+}
+
+#[test]
+fn no_mutant_of_the_bf16_store_survives() {
+    nothing_survives("bf16_index_k_store");
+}
+
+#[test]
+fn no_mutant_of_the_fp8_store_survives() {
+    nothing_survives("fp8_index_k_store");
+}
+
+#[test]
+fn no_mutant_of_the_bf16_logits_survives() {
+    nothing_survives("bf16_paged_mqa_logits");
+}
+
+#[test]
+fn the_kernels_have_hundreds_of_mutants() {
+    let count = |entry: &Entry| {
+        let variant = (entry.variants)(Target::Sm120a).swap_remove(0);
+        mutants(&variant.kernel.expect("traces")).len()
+    };
+    let total: usize = lathe::kernels::entries().iter().map(count).sum();
+    assert!(total >= 200, "{total}");
+}
