@@ -8,11 +8,10 @@
 mod canvas;
 mod layout;
 
-use crate::check::{Conflict, for_each_conflict};
-use crate::finding::Bytes;
-use crate::model::{BufferId, EdgeKind, Effect, Lifetime, NodeId, Placement, Pool};
-use crate::order::Order;
-use canvas::{Canvas, Ink};
+use crate::finding::{Bytes, Finding, Harm, Report};
+use crate::model::{BufferId, EdgeKind, Effect, Lifetime, NodeId, Placement, Pool, Release};
+use crate::render::summary;
+use canvas::{Area, Canvas, Ink};
 use layout::{Bands, Columns};
 use std::collections::BTreeMap;
 
@@ -20,29 +19,54 @@ use std::collections::BTreeMap;
 const COLOURS: [&str; 8] = ["#4477aa", "#228833", "#ccbb44", "#66ccee", "#aa7744", "#8855aa", "#009988", "#888888"];
 const RED: &str = "#d00020";
 const LEFT: f64 = 96.0;
-const TOP: f64 = 78.0;
 const LANE: f64 = 34.0;
 const ROW: f64 = 13.0;
 
-/// Draws the placed buffers of `pool`. `order` is the order of `pool`; `title` heads the picture.
-pub fn memory_map(pool: &Pool, order: &Order, placement: &Placement, title: &str) -> String {
-    let columns = Columns::new(pool, order);
+/// Draws the placed buffers of `pool`. `report` is the check of that placement; `title` heads the picture.
+pub fn memory_map(pool: &Pool, report: &Report, placement: &Placement, title: &str) -> String {
+    let columns = Columns::new(pool, &report.order);
     let lanes = columns.lanes();
     let bands = Bands::new(pool, placement);
-    let mut conflicts: Vec<Conflict> = Vec::new();
-    for_each_conflict(pool, order, placement, |conflict| conflicts.push(conflict));
-    let map_top = TOP + LANE * lanes.len() as f64 + 46.0;
-    let drawing = Drawing { pool, placement, columns, lanes, bands, map_top };
-    let width = (LEFT + drawing.columns.width() + 40.0).max(860.0);
+    let width = (LEFT + columns.width() + 40.0).max(860.0);
     let mut canvas = Canvas::new();
-    drawing.title(&mut canvas, title, &conflicts);
+    let top = heading(&mut canvas, width - 32.0, pool, report, placement, title) + 14.0;
+    let map_top = top + LANE * lanes.len() as f64 + 46.0;
+    let drawing = Drawing { pool, placement, columns, lanes, bands, top, map_top };
     drawing.grid(&mut canvas);
-    drawing.nodes(&mut canvas, &conflicts);
+    drawing.nodes(&mut canvas, &report.findings);
     drawing.axis(&mut canvas);
-    drawing.buffers(&mut canvas);
-    drawing.conflicts(&mut canvas, &conflicts);
+    let tiles = drawing.buffers(&mut canvas);
+    let badges: Vec<(f64, f64, String)> =
+        report.findings.iter().filter_map(|finding| drawing.danger(&mut canvas, finding)).collect();
+    tiles.iter().for_each(|tile| drawing.label(&mut canvas, tile));
+    badges.iter().for_each(|(x, y, text)| canvas.badge(*x, *y, text));
     let bottom = drawing.legend(&mut canvas, map_top + drawing.bands.height() + 34.0);
     canvas.finish(width, bottom)
+}
+
+/// How many findings are told in words.
+const TOLD: usize = 4;
+
+/// Title, size, and what is wrong; the bottom of it all.
+fn heading(canvas: &mut Canvas, width: f64, pool: &Pool, report: &Report, placement: &Placement, title: &str) -> f64 {
+    let mut y = 26.0;
+    y = canvas.paragraph(16.0, y, width, title, Ink::heading());
+    y = canvas.paragraph(16.0, y, width, &summary(report, pool, placement), Ink::plain());
+    for finding in report.findings.iter().take(TOLD) {
+        let line = format!("{}: {}", finding.code, finding.message);
+        y = canvas.paragraph(16.0, y, width, &line, Ink::plain().fill(RED).bold());
+    }
+    if report.findings.len() > TOLD {
+        let more = format!("and {} more", report.findings.len() - TOLD);
+        y = canvas.paragraph(16.0, y, width, &more, Ink::plain().fill(RED).bold());
+    }
+    y
+}
+
+/// A buffer as it is drawn.
+struct Tile {
+    buffer: BufferId,
+    area: Area,
 }
 
 struct Drawing<'a> {
@@ -52,6 +76,7 @@ struct Drawing<'a> {
     /// Stream and row within it of each lane, top to bottom.
     lanes: Vec<layout::Lane>,
     bands: Bands,
+    top: f64,
     map_top: f64,
 }
 
@@ -63,7 +88,7 @@ impl Drawing<'_> {
     fn lane_y(&self, node: NodeId) -> f64 {
         let lane = self.columns.lane_of(node);
         let at = self.lanes.iter().position(|l| *l == lane).unwrap_or(0);
-        TOP + LANE * at as f64
+        self.top + LANE * at as f64
     }
 
     /// The height at which edges meet a node.
@@ -71,35 +96,11 @@ impl Drawing<'_> {
         self.lane_y(node) + LANE / 2.0
     }
 
-    fn title(&self, canvas: &mut Canvas, title: &str, conflicts: &[Conflict]) {
-        canvas.text(16.0, 26.0, title, Ink::heading());
-        let placed = self.placement.iter().count();
-        let mut line = format!(
-            "{} nodes on {} streams, {placed} of {} buffers placed on {}",
-            self.columns.nodes(),
-            self.columns.streams(),
-            self.pool.buffers().len(),
-            bytes(self.bands.used()),
-        );
-        if conflicts.is_empty() {
-            line += ": no two uses of the same bytes are without an order";
-        }
-        canvas.text(16.0, 46.0, &line, Ink::plain());
-        if !conflicts.is_empty() {
-            let n = conflicts.len();
-            let line = format!(
-                "{n} pair{} of uses of the same bytes without an order: see the red bands",
-                if n == 1 { "" } else { "s" }
-            );
-            canvas.text(16.0, 63.0, &line, Ink::plain().fill(RED).bold());
-        }
-    }
-
     fn grid(&self, canvas: &mut Canvas) {
         let bottom = self.map_top + self.bands.height();
         for (x, is_edge) in self.columns.lines() {
             let colour = if is_edge { "#999999" } else { "#eeeeee" };
-            canvas.line((LEFT + x, TOP), (LEFT + x, bottom), colour, 1.0);
+            canvas.line((LEFT + x, self.top), (LEFT + x, bottom), colour, 1.0);
         }
         for (graph, x) in self.columns.graphs() {
             canvas.text(
@@ -113,11 +114,11 @@ impl Drawing<'_> {
         canvas.text(16.0, self.map_top - 9.0, "bytes ↓", Ink::small());
     }
 
-    fn nodes(&self, canvas: &mut Canvas, conflicts: &[Conflict]) {
+    fn nodes(&self, canvas: &mut Canvas, findings: &[Finding]) {
         for (at, lane) in self.lanes.iter().enumerate() {
             if at == 0 || self.lanes[at - 1].stream != lane.stream {
                 let name = &self.pool.streams()[lane.stream].name;
-                let y = TOP + LANE * at as f64 + LANE / 2.0 + 4.0;
+                let y = self.top + LANE * at as f64 + LANE / 2.0 + 4.0;
                 canvas.clipped(12.0, y, LEFT - 18.0, name, Ink::plain().bold().fill(self.colour(lane.stream)));
             }
         }
@@ -130,7 +131,7 @@ impl Drawing<'_> {
             let node = self.pool.node(id);
             let (left, right) = self.columns.span(id);
             let y = self.lane_y(id);
-            let hot = conflicts.iter().any(|c| c.first == id || c.second == id);
+            let hot = findings.iter().any(|f| f.parties.iter().any(|party| party.node == Some(id)));
             let (stroke, weight) = if hot { (RED, 2.5) } else { ("#333333", 0.7) };
             let colour = self.colour(node.stream.index());
             let uses: Vec<String> = node
@@ -166,8 +167,10 @@ impl Drawing<'_> {
         }
     }
 
-    fn buffers(&self, canvas: &mut Canvas) {
+    /// The boxes of all buffers; those that lie on an earlier one at the same time are drawn a little smaller.
+    fn buffers(&self, canvas: &mut Canvas) -> Vec<Tile> {
         let uses = self.pool.uses();
+        let mut tiles: Vec<Tile> = Vec::new();
         for (id, address) in self.placement.iter() {
             let buffer = self.pool.buffer(id);
             let used = uses.of(id);
@@ -176,34 +179,39 @@ impl Drawing<'_> {
             let spans: Vec<(f64, f64)> = here.map(|node| self.columns.span(node)).collect();
             let (mut left, mut right) = (f64::MAX, f64::MIN);
             spans.iter().for_each(|&(l, r)| (left, right) = (left.min(l), right.max(r)));
-            if lasting || spans.is_empty() {
-                (left, right) = self.columns.extent(buffer.lifetime.graph());
+            let released = matches!(buffer.lifetime, Lifetime::Output { release: Release::BeforeNextReplay, .. });
+            if released {
+                right = self.columns.extent(buffer.lifetime.graph()).1;
+            } else if lasting || spans.is_empty() {
+                (left, right) = (0.0, self.columns.width());
             }
             let (top, bottom) = self.bands.range(address, address + buffer.size);
-            let (y, height) = (self.map_top + top, bottom - top);
+            let area = (LEFT + left + 1.5, self.map_top + top + 0.75, right - left - 3.0, bottom - top - 1.5);
+            let below = tiles.iter().filter(|tile| meet(tile.area, area)).count();
+            let inset = (5.0 * below as f64).min(area.3 / 4.0).min(area.2 / 4.0);
+            let area = (area.0 + inset, area.1 + inset, area.2 - 2.0 * inset, area.3 - 2.0 * inset);
             let stream = used.first().map(|&(node, _)| self.pool.node(node).stream).or(buffer.stream);
             let colour = stream.map_or("#bbbbbb", |stream| self.colour(stream.index()));
-            let what = format!("{} ({}, {})", buffer.name, buffer.lifetime.word(), bytes(buffer.size));
-            let box_of = (LEFT + left + 1.5, y + 0.75, right - left - 3.0, height - 1.5);
-            canvas.tile(box_of, colour, ("#333333", 0.8), lasting, &format!("{what} at {address:#x}"));
-            self.marks(canvas, id, used, y, height);
-            let label = if lasting {
-                format!("{} · {} · {}", buffer.name, bytes(buffer.size), buffer.lifetime.word())
-            } else {
-                format!("{} · {}", buffer.name, bytes(buffer.size))
-            };
-            canvas.clipped(
-                LEFT + left + 6.0,
-                y + (height / 2.0 + 4.0).min(ROW + 2.0),
-                right - left - 10.0,
-                &label,
-                Ink::small(),
-            );
+            let what = format!("{} ({}, {}) at {address:#x}", buffer.name, buffer.lifetime.word(), bytes(buffer.size));
+            canvas.tile(area, colour, ("#333333", 0.8), lasting, &what);
+            self.marks(canvas, id, used, area);
+            tiles.push(Tile { buffer: id, area });
         }
+        tiles
+    }
+
+    fn label(&self, canvas: &mut Canvas, tile: &Tile) {
+        let buffer = self.pool.buffer(tile.buffer);
+        let mut label = format!("{} · {}", buffer.name, bytes(buffer.size));
+        if !matches!(buffer.lifetime, Lifetime::Transient { .. }) {
+            label += &format!(" · {}", buffer.lifetime.word());
+        }
+        let (x, y, width, height) = tile.area;
+        canvas.clipped(x + 5.0, y + (height / 2.0 + 4.0).min(ROW + 1.0), width - 8.0, &label, Ink::small());
     }
 
     /// Where a buffer is written (filled triangle at the left of the column) and read (hollow, at the right).
-    fn marks(&self, canvas: &mut Canvas, id: BufferId, used: &[(NodeId, usize)], y: f64, height: f64) {
+    fn marks(&self, canvas: &mut Canvas, id: BufferId, used: &[(NodeId, usize)], area: Area) {
         let mut at: BTreeMap<NodeId, (bool, bool)> = BTreeMap::new();
         for &(node, access) in used.iter().filter(|(node, _)| self.columns.has(*node)) {
             let access = &self.pool.node(node).accesses[access];
@@ -214,7 +222,7 @@ impl Drawing<'_> {
         }
         for (node, (reads, writes)) in at {
             let (left, right) = self.columns.span(node);
-            let low = y + height - 3.0;
+            let low = area.1 + area.3 - 2.0;
             if writes {
                 canvas.mark(LEFT + left + 8.0, low, true);
             }
@@ -224,31 +232,27 @@ impl Drawing<'_> {
         }
     }
 
-    fn conflicts(&self, canvas: &mut Canvas, conflicts: &[Conflict]) {
-        for c in conflicts.iter().filter(|c| self.columns.has(c.first) && self.columns.has(c.second)) {
-            let range = match &c.bytes {
-                Bytes::At(range) => Some(range.clone()),
-                Bytes::Of(buffer, range) => {
-                    self.placement.address(*buffer).map(|start| start + range.start..start + range.end)
-                }
-            };
-            let Some(range) = range else { continue };
-            let ((a, b), (x, y)) = (self.columns.span(c.first), self.columns.span(c.second));
-            let (left, right) = (a.min(x), b.max(y));
-            let (top, bottom) = self.bands.range(range.start, range.end);
-            let name = |node: NodeId| &self.pool.node(node).name;
-            let hint = format!(
-                "{} and {} use bytes {} to {} without an order",
-                name(c.first),
-                name(c.second),
-                range.start - self.bands.base(),
-                range.end - self.bands.base()
-            );
-            canvas
-                .danger((LEFT + left + 1.5, self.map_top + top + 0.75, right - left - 3.0, bottom - top - 1.5), &hint);
-            let label = format!("{} ∥ {}", name(c.first), name(c.second));
-            canvas.badge(LEFT + (left + right) / 2.0, self.map_top + (top + bottom) / 2.0, &label);
-        }
+    /// The bytes of a finding, from the first column of who is involved to the last; where its label goes.
+    fn danger(&self, canvas: &mut Canvas, finding: &Finding) -> Option<(f64, f64, String)> {
+        let range = match finding.bytes.clone()? {
+            Bytes::At(range) => range,
+            Bytes::Of(buffer, range) => {
+                let start = self.placement.address(buffer)?;
+                start + range.start..start + range.end
+            }
+        };
+        let nodes: Vec<NodeId> =
+            finding.parties.iter().filter_map(|p| p.node).filter(|id| self.columns.has(*id)).collect();
+        let spans = nodes.iter().map(|&id| self.columns.span(id));
+        let (left, right) = spans.reduce(|(a, b), (l, r)| (a.min(l), b.max(r)))?;
+        let (top, bottom) = self.bands.range(range.start, range.end);
+        let area = (LEFT + left + 1.5, self.map_top + top + 0.75, right - left - 3.0, bottom - top - 1.5);
+        canvas.danger(area, &format!("{}: {}", finding.code, finding.message));
+        let names: Vec<&str> = nodes.iter().map(|&id| self.pool.node(id).name.as_str()).collect();
+        // Two nodes in one order or the other, or one after the other.
+        let sign = if finding.harm == Harm::NotByOrder { " → " } else { " ∥ " };
+        let label = format!("{} {}", finding.code, names.join(sign));
+        Some((LEFT + (left + right) / 2.0, self.map_top + (top + bottom) / 2.0, label))
     }
 
     /// What the signs mean; the bottom of the picture.
@@ -273,7 +277,7 @@ impl Drawing<'_> {
             ),
             (
                 &|c, y| c.danger((18.0, y - 10.0, 30.0, 13.0), ""),
-                "two uses of these bytes that no edge orders, one of them a write: either may come first",
+                "a finding: X ∥ Y use these bytes and no edge orders them, so either may come first; X → Y: wrong in any order",
             ),
             (
                 &|c, y| {
@@ -294,6 +298,10 @@ impl Drawing<'_> {
         }
         top + 26.0 + 18.0 * rows.len() as f64
     }
+}
+
+fn meet(a: Area, b: Area) -> bool {
+    a.0 < b.0 + b.2 && b.0 < a.0 + a.2 && a.1 < b.1 + b.3 && b.1 < a.1 + a.3
 }
 
 /// A number of bytes for people: exact where that is short.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstream::eprintln;
+use lathe_graph::check::check;
 use lathe_graph::draw::memory_map;
-use lathe_graph::order::Order;
 
 use super::placed::{Input, name};
 use crate::cli::{Context, Outcome};
@@ -23,9 +23,9 @@ pub struct Args {
 
 pub fn run(args: &Args, _context: &Context) -> Outcome {
     let (file, placement) = args.input.read()?;
-    let order = Order::of(&file.pool)?;
+    let report = check(&file.pool, Some(&placement))?;
     let title = file.description.clone().unwrap_or_else(|| name(&args.input.file));
-    let picture = memory_map(&file.pool, &order, &placement, &title);
+    let picture = memory_map(&file.pool, &report, &placement, &title);
     std::fs::write(&args.output, picture).map_err(|error| format!("{}: {error}", args.output.display()))?;
     eprintln!("wrote {}", args.output.display());
     Ok(ExitCode::SUCCESS)

@@ -102,6 +102,25 @@ impl Canvas {
         self.add(element);
     }
 
+    /// A text on as many lines as it needs; the baseline of what comes after it.
+    pub(super) fn paragraph(&mut self, x: f64, y: f64, width: f64, text: &str, ink: Ink) -> f64 {
+        let room = (width / (CHARACTER * 1.08 * ink.size / 10.5)) as usize;
+        let (mut line, mut y) = (String::new(), y);
+        for word in text.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+                self.text(x, y, &line, ink);
+                y += ink.size * 1.4;
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += word;
+        }
+        self.text(x, y, &line, ink);
+        y + ink.size * 1.5
+    }
+
     /// As much of `text` as fits in `width`; nothing if that would be less than three characters.
     pub(super) fn clipped(&mut self, x: f64, y: f64, width: f64, text: &str, ink: Ink) {
         let room = (width / (CHARACTER * ink.size / 10.5)) as usize;

@@ -65,7 +65,7 @@ impl Columns {
                 graphs.push((graph, first, count));
             }
         }
-        let width = (1500.0 / count.max(1) as f64).clamp(56.0, 130.0);
+        let width = (1500.0 / count.max(1) as f64).clamp(24.0, 130.0);
         Self { place, graphs, edges, width, count }
     }
 
@@ -75,14 +75,6 @@ impl Columns {
 
     pub(super) fn edges(&self) -> &[(NodeId, NodeId, EdgeKind)] {
         &self.edges
-    }
-
-    pub(super) fn nodes(&self) -> usize {
-        self.place.iter().flatten().count()
-    }
-
-    pub(super) fn streams(&self) -> usize {
-        self.place.iter().flatten().map(|(_, lane)| lane.stream).collect::<BTreeSet<_>>().len()
     }
 
     pub(super) fn lanes(&self) -> Vec<Lane> {
@@ -126,7 +118,6 @@ pub(super) struct Bands {
     cuts: Vec<(u64, f64)>,
     /// Where nothing lies: the top of the band and its bytes.
     breaks: Vec<(f64, u64)>,
-    used: u64,
 }
 
 /// The least height of a range, and that of a gap.
@@ -172,11 +163,7 @@ impl Bands {
                 y += GAP;
             }
         }
-        Self { cuts, breaks, used }
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        self.used
+        Self { cuts, breaks }
     }
 
     pub(super) fn base(&self) -> u64 {
