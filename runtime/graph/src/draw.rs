@@ -207,7 +207,9 @@ impl Drawing<'_> {
             label += &format!(" · {}", buffer.lifetime.word());
         }
         let (x, y, width, height) = tile.area;
-        canvas.clipped(x + 5.0, y + (height / 2.0 + 4.0).min(ROW + 1.0), width - 8.0, &label, Ink::small());
+        // In a box of one line the label stands beside the first mark, not on it.
+        let inset = if height < 24.0 { 15.0 } else { 5.0 };
+        canvas.clipped(x + inset, y + (height / 2.0 + 4.0).min(ROW + 1.0), width - inset - 3.0, &label, Ink::small());
     }
 
     /// Where a buffer is written (filled triangle at the left of the column) and read (hollow, at the right).
