@@ -138,3 +138,46 @@ impl Names for NoNames {
         None
     }
 }
+
+impl Finding {
+    /// The finding in one line, in the author's names where there are any.
+    ///
+    /// ```
+    /// # use lathe_emulator::{Access, Address, Finding, FindingKind, NoNames};
+    /// # let access = Access { cta: [0; 3], warp: 1, lane: 2, ptx_line: 30, opcode: "ld.shared.u32".into(), sources: vec![] };
+    /// # let address = Some(Address::Shared { offset: 64, variable: Some(("tile".into(), 64)) });
+    /// let finding = Finding { kind: FindingKind::SharedRace, kernel: "k".into(), access, address, other: None, detail: "…".into(), count: 1 };
+    /// let text = finding.describe(&NoNames);
+    /// assert_eq!(text, "k: shared-memory race at `tile` + 64, ld.shared.u32 (PTX line 30), CTA (0, 0, 0), warp 1, lane 2: …");
+    /// ```
+    pub fn describe(&self, names: &dyn Names) -> String {
+        let place = |access: &Access| {
+            let author = access.sources.iter().find_map(|s| names.source(s));
+            let generated = || access.sources.first().map(|s| format!("{}:{}", s.file, s.line));
+            author.or_else(generated).map_or(String::new(), |p| format!("{p}, "))
+        };
+        let whole = |a: &Access| {
+            let [x, y, z] = a.cta;
+            format!(
+                "{}{} (PTX line {}), CTA ({x}, {y}, {z}), warp {}, lane {}",
+                place(a),
+                a.opcode,
+                a.ptx_line,
+                a.warp,
+                a.lane
+            )
+        };
+        let address = match &self.address {
+            None => String::new(),
+            Some(Address::Shared { offset, variable }) => match (names.shared(*offset), variable) {
+                (Some(name), _) => format!(" at {name}"),
+                (None, Some((name, inside))) => format!(" at `{name}` + {inside}"),
+                (None, None) => format!(" at shared offset {offset}"),
+            },
+            Some(Address::Global { allocation: Some(name), offset, .. }) => format!(" at `{name}` + {offset}"),
+            Some(Address::Global { address, .. } | Address::Raw(address)) => format!(" at {address:#x}"),
+        };
+        let other = self.other.as_ref().map_or(String::new(), |o| format!("; the other access: {}", whole(o)));
+        format!("{}: {}{address}, {}: {}{other}", self.kernel, self.kind.title(), whole(&self.access), self.detail)
+    }
+}

@@ -8,7 +8,10 @@
 //! - races in shared memory, by happens-before over barriers, named barriers, warp barriers, mbarriers and asynchronous copies:
 //!   lock step, shuffles and matrix instructions order nothing;
 //! - reads and overwrites of asynchronous copies that nobody waited for;
-//! - warp-wide operations that some lanes miss, misused barriers, deadlocks.
+//! - warp-wide operations that some lanes miss, misused barriers, deadlocks;
+//! - bits that nobody defined, where they reach an address, a predicate that decides something, or a declared output;
+//! - races in global memory between the CTAs of a launch;
+//! - accesses that the launch's declarations do not allow, and accesses before `griddepcontrol.wait`.
 //!
 //! ```
 //! use lathe_emulator::{FindingKind, GlobalMemory, Init, Launch, Module, Options};
@@ -51,11 +54,29 @@
 //! # Ok::<(), lathe_emulator::Error>(())
 //! ```
 //!
+//! # What the checks prove, and what they cannot see
+//! All checks watch the instructions that this launch executes on these inputs: a path not taken is not checked.
+//!
+//! | check | proves | cannot see |
+//! |---|---|---|
+//! | bounds, alignment, rights | no lane's access left its allocation, shared memory or rights | an overrun into another object inside one allocation |
+//! | shared-memory races | every two accesses to a byte, one a write, are ordered by barriers, warp barriers, mbarriers or waits for copies; the verdict does not depend on the seed unless the kernel's synchronisation does | missing proxy fences; stores by one instruction that agree in the value count as harmless |
+//! | copies in flight | nobody touched the bytes of an asynchronous copy between its start and a wait that serves the toucher | the same of tensor-map copies, which are refused |
+//! | collectives and barriers | all lanes that must take part did, with the same count | two barriers swapped in a way that still matches |
+//! | definedness | no undefined bit reached an address, a deciding predicate or a declared output; exact through moves, logic and shifts, by element through arithmetic, by row and column through mma | bits defined by a wrong value |
+//! | global races | no two CTAs touched a byte, one writing, without an atomic between them | a race hidden by a third CTA's access in between; missing fences around atomics |
+//! | declarations | reads, writes and the wait are as declared; `write_all` wrote every byte | what is not declared at all, when nothing is |
+//!
 //! # How it is built
 //! `parse` reads text into instructions with their `.loc` lines. `decode` looks each opcode up in the table of `isa`, settles operands
 //! and gives registers slots. `exec` runs warps, CTAs and grids; `memory` holds what they share; `check` knows what is ordered before
-//! what. A new opcode is a row in `isa`, beside the function that executes it.
+//! what, and what is defined. A new opcode is a row in `isa`, beside the function that executes it.
 #![warn(missing_docs)]
+#![allow(clippy::precedence, reason = "shifts and masks are written as PTX and hardware manuals write them")]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "loops over lanes index several rows at once, and vectorise as they stand"
+)]
 
 mod check;
 mod decode;

@@ -180,3 +180,32 @@ proptest::proptest! {
         }
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 150, ..Default::default() })]
+
+    /// Kernels with digits and registers exchanged: they do something else, wrong in some way, and still no panic.
+    #[test]
+    fn damaged_kernels_run_without_a_panic(
+        file in proptest::sample::select(vec!["basics", "matrix", "async"]),
+        changes in proptest::collection::vec((0.0f64..1.0, proptest::sample::select(b"0123456789".to_vec())), 1..40),
+        seed in 0u64..3,
+    ) {
+        let mut bytes = text(file).into_bytes();
+        let digits: Vec<usize> = (300..bytes.len()).filter(|&i| bytes[i].is_ascii_digit()).collect();
+        for (at, digit) in changes {
+            bytes[digits[(at * digits.len() as f64) as usize]] = digit;
+        }
+        let Ok(module) = Module::parse(&bytes) else { return Ok(()) };
+        let names: Vec<String> = module.entries().map(String::from).collect();
+        for name in names {
+            let Ok(kernel) = module.entry(&name) else { continue };
+            let mut m = Memory::default();
+            let buffer = m.with("buffer", &[1u8; 4096]);
+            let mut launch = Launch::new([2, 1, 1], [64, 1, 1]).dynamic_shared(49152);
+            launch.params = kernel.params().iter().map(|p| [buffer.to_le_bytes(), 7u64.to_le_bytes()].concat().repeat(p.size)[..p.size].to_vec()).collect();
+            let options = Options { seed, step_limit: 20_000, ..Options::default() };
+            let _ = kernel.launch(&launch, &mut m.0, &options);
+        }
+    }
+}

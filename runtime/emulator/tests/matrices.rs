@@ -118,3 +118,68 @@ fn paged_logits_agree_with_the_reference_under_every_schedule() {
         assert!((0..got.len()).all(|i| written(i) || got[i] == 7.0), "something past a row's length was written");
     }
 }
+
+/// The kernel that Triton compiled: parameters in its order, then the two scratch pointers that it adds.
+fn check_triton<T: bytemuck::NoUninit>(
+    file: &str,
+    shared: u32,
+    make: impl Fn(&mut Numbers) -> T,
+    value: impl Fn(T) -> f64,
+    scaled: bool,
+) {
+    let k = kernel(file, "logits");
+    let (rows, pages) = (2usize, 5usize);
+    let lens = [200i32, 70];
+    let mut numbers = Numbers::new(8);
+    let q: Vec<T> = (0..rows * 64 * 128).map(|_| make(&mut numbers)).collect();
+    let keys: Vec<T> = (0..pages * 64 * 128).map(|_| make(&mut numbers)).collect();
+    let scales: Vec<f32> = (0..pages * 64).map(|_| numbers.unit() + 2.0).collect();
+    let weights: Vec<f32> = (0..rows * 64).map(|_| numbers.unit()).collect();
+    let table: Vec<i32> = (0..rows * 4).map(|_| numbers.below(pages as u64) as i32).collect();
+    for options in schedules() {
+        let mut m = Memory::default();
+        let out = m.undefined("logits", rows * 256 * 4);
+        let (pq, pk, ps) = (m.with("q", &q), m.with("keys", &keys), m.with("scales", &scales));
+        let (pw, pl, pt) = (m.with("weights", &weights), m.with("lens", &lens), m.with("table", &table));
+        let launch = Launch::new([rows as u32, 2, 1], [128, 1, 1]).dynamic_shared(shared);
+        let launch =
+            launch.arg(out).arg(pq).arg(pk).arg(ps).arg(pw).arg(pl).arg(pt).arg(4i32).arg(256i32).arg(0u64).arg(0u64);
+        run_clean(&k, &launch, &mut m, &options);
+        let got = m.read::<f32>(out, rows * 256);
+        for row in 0..rows {
+            for p in 0..256usize {
+                let g = got[row * 256 + p];
+                if p >= lens[row] as usize {
+                    assert_eq!(g, f32::NEG_INFINITY, "row {row}, position {p}");
+                    continue;
+                }
+                let slot = table[row * 4 + p / 64] as usize * 64 + p % 64;
+                let key: Vec<f64> = (0..128).map(|d| value(keys[slot * 128 + d])).collect();
+                let (mut sum, mut magnitude) = (0.0, 0.0);
+                for h in 0..64 {
+                    let head: Vec<f64> = (0..128).map(|d| value(q[(row * 64 + h) * 128 + d])).collect();
+                    let (s, a) = dot(&head, &key);
+                    sum += f64::from(weights[row * 64 + h]) * s.max(0.0);
+                    magnitude += f64::from(weights[row * 64 + h]).abs() * a;
+                }
+                let scale = if scaled { f64::from(scales[slot]) } else { 1.0 };
+                assert!(
+                    (f64::from(g) - scale * sum).abs() <= 1e-6 * scale * magnitude,
+                    "row {row}, position {p}: {g} is not {}",
+                    scale * sum
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_triton_compiled_for_bf16_agrees_with_the_reference() {
+    check_triton("triton_logits_bf16", 33284, |n| bf16::from_f32(n.unit()).to_bits(), from_bf16, false);
+}
+
+#[test]
+fn what_triton_compiled_for_e4m3_agrees_with_the_reference() {
+    let small = |n: &mut Numbers| (n.below(256) as u8) & 0xbf;
+    check_triton("triton_logits_e4m3", 17156, small, from_e4m3, true);
+}

@@ -300,3 +300,41 @@ fn padded_tails_of_a_page_influence_nothing_in_the_logits_kernel() {
     let report = run(&k, &l, &mut m, &Options::default());
     assert_eq!(kinds(&report), [FindingKind::Undefined]);
 }
+
+#[test]
+fn lanes_may_meet_at_a_warp_barrier_from_both_sides_of_a_branch() {
+    let k = ptx("mov.u32 %r7, tile;\nshl.b32 %r8, %r1, 2;\nadd.s32 %r7, %r7, %r8;\nst.shared.u32 [%r7], %r1;\n\
+         setp.lt.u32 %p1, %laneid, 16;\n@%p1 bra LOW;\nbar.warp.sync -1;\nld.shared.u32 %r5, [%r7+-64];\nbra END;\n\
+         LOW:\nbar.warp.sync -1;\nld.shared.u32 %r5, [%r7+64];\nEND:\nst.global.u32 [%rd3], %r5;");
+    let mut x = buffers();
+    let l = launch(&x, 1);
+    run_clean(&k, &l, &mut x.memory, &Options::default());
+    let expected: Vec<u32> = (0..64).map(|i| if i % 32 < 16 { i + 16 } else { i - 16 }).collect();
+    assert_eq!(x.memory.read::<u32>(x.c, 64), expected);
+}
+
+#[test]
+fn lanes_that_have_ended_are_not_waited_for() {
+    let k = ptx(
+        "setp.gt.u32 %p1, %laneid, 20;\n@%p1 ret;\nbar.warp.sync -1;\nshfl.sync.idx.b32 %r5, %r1, 3, 31, -1;\nst.global.u32 [%rd3], %r5;\nbar.sync 0;",
+    );
+    let mut x = buffers();
+    let l = launch(&x, 1);
+    run_clean(&k, &l, &mut x.memory, &Options::default());
+    assert_eq!(x.memory.read::<u32>(x.c, 1), [3]);
+}
+
+#[test]
+fn one_lane_that_polls_for_another_of_its_warp_makes_progress() {
+    // Lane 0 spins on a flag that lane 1 sets on the other side of the branch, at a higher pc.
+    let k = ptx(
+        "mov.u32 %r7, tile;\nsetp.ne.u32 %p1, %r1, 0;\nmov.u32 %r9, 0;\nst.shared.u32 [%r7], %r9;\nbar.sync 0;\n@%p1 bra SET;\n\
+         SPIN:\natom.shared.or.b32 %r4, [%r7], 0;\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra SPIN;\nbra END;\n\
+         SET:\nsetp.ne.u32 %p3, %r1, 1;\n@%p3 bra END;\natom.shared.or.b32 %r4, [%r7], 1;\nEND:\nst.global.u32 [%rd3], %r1;",
+    );
+    let mut x = buffers();
+    let l = launch(&x, 1);
+    let options = Options { step_limit: 100_000, ..Options::default() };
+    run_clean(&k, &l, &mut x.memory, &options);
+    assert_eq!(x.memory.read::<u32>(x.c, 64), (0..64).collect::<Vec<u32>>());
+}

@@ -28,6 +28,7 @@ pub(crate) enum Ty {
     U64,
     S64,
     F64,
+    F32x2,
     B128,
 }
 
@@ -53,6 +54,7 @@ impl Ty {
             "u64" => Self::U64,
             "s64" => Self::S64,
             "f64" => Self::F64,
+            "f32x2" => Self::F32x2,
             "b128" => Self::B128,
             _ => return None,
         })
@@ -64,7 +66,7 @@ impl Ty {
             Self::B8 | Self::U8 | Self::S8 => 1,
             Self::B16 | Self::U16 | Self::S16 | Self::F16 | Self::Bf16 => 2,
             Self::B32 | Self::U32 | Self::S32 | Self::F32 | Self::F16x2 | Self::Bf16x2 => 4,
-            Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
+            Self::B64 | Self::U64 | Self::S64 | Self::F64 | Self::F32x2 => 8,
             Self::B128 => 16,
         }
     }

@@ -27,6 +27,9 @@ impl Slots {
     }
 }
 
+/// Bounds the memory of the analysis: 128 MiB of bits, a thousand times what NVRTC's largest kernels need.
+const MOST_WORDS: usize = 1 << 24;
+
 /// Which registers are live on entry to each instruction, as bit sets.
 pub(crate) struct Liveness {
     words: usize,
@@ -34,9 +37,13 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    fn of(body: &Body, forms: &[Built]) -> Self {
+    fn of(body: &Body, forms: &[Built]) -> Result<Self, String> {
         let words = body.registers.len().div_ceil(64);
         let blocks = blocks(forms);
+        if words * blocks.len() > MOST_WORDS {
+            let (registers, blocks) = (body.registers.len(), blocks.len());
+            return Err(format!("{registers} registers and {blocks} blocks are more than the emulator analyses"));
+        }
         let mut block_in = vec![0u64; words * blocks.len()];
         let block_at: HashMap<usize, usize> = blocks.iter().enumerate().map(|(i, b)| (b.start, i)).collect();
         let mut changed = true;
@@ -55,7 +62,7 @@ impl Liveness {
                 }
             }
         }
-        Self { words, live_in: block_in }
+        Ok(Self { words, live_in: block_in })
     }
 
     /// Registers live on entry to the block that starts at `pc`.
@@ -132,7 +139,7 @@ fn step(live: &mut [u64], form: &Built) {
 
 /// Assigns a slot to each register and constant.
 pub(crate) fn assign(body: &Body, forms: &[Built]) -> Result<Slots, String> {
-    let liveness = Liveness::of(body, forms);
+    let liveness = Liveness::of(body, forms)?;
     let intervals = intervals(body, forms, &liveness);
     let mut order: Vec<u32> = (0..body.registers.len() as u32).filter(|&r| intervals[r as usize].is_some()).collect();
     order.sort_by_key(|&r| intervals[r as usize]);

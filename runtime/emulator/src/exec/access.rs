@@ -98,15 +98,15 @@ impl<'a> Cx<'a> {
             Space::Shared => {
                 let offset = (address as u32).wrapping_sub(SHARED_BASE);
                 let end = u64::from(offset) + u64::from(bytes);
-                if end > self.env.shared_bytes.into() {
+                if end > self.env.shared_bytes.into() || address >= WINDOW_BYTES {
                     return self.outside_shared(offset, bytes, lane);
                 }
                 Some(Target::Shared(offset))
             }
-            Space::Local if address + u64::from(bytes) <= self.env.code.local_bytes.into() => {
+            Space::Local if within(address, bytes, self.env.code.local_bytes.into()) => {
                 Some(Target::Local(address as u32))
             }
-            Space::Param if address + u64::from(bytes) <= self.env.params.len() as u64 * 4 => {
+            Space::Param if within(address, bytes, self.env.params.len() as u64 * 4) => {
                 Some(Target::Param(address as u32))
             }
             Space::Local | Space::Param => {
@@ -381,6 +381,11 @@ impl<'a> Cx<'a> {
             offset: allocation.map_or(0, |a| address.wrapping_sub(a.base) as i64),
         }
     }
+}
+
+/// Whether an access lies in a space of `len` bytes.
+fn within(address: u64, bytes: u32, len: u64) -> bool {
+    address < len && len - address >= bytes.into()
 }
 
 /// A bit for each byte that has any undefined bit.

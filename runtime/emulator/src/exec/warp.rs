@@ -15,11 +15,20 @@ enum State {
     Ready,
     /// At a collective, waiting for more lanes.
     Parked,
+    /// At a warp barrier with these members.
+    Meeting(u32),
     /// At a barrier, until its generation passes.
     Blocked {
         barrier: u8,
         generation: u32,
     },
+}
+
+impl State {
+    /// Waits for other lanes of the warp.
+    fn waits_for_lanes(self) -> bool {
+        matches!(self, Self::Parked | Self::Meeting(_))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +55,8 @@ pub(crate) struct Warp {
     pub forced: bool,
     /// Polled without success since the CTA last made progress.
     pub polling: bool,
+    /// Members of the warp barrier that the executing lanes wait at; set before [`super::Flow::Park`].
+    pub meeting: u32,
     /// Barrier that the executing lanes arrived at, set before [`super::Flow::Block`].
     pub arrived: (u8, u32),
     /// The instruction being executed, for the lanes that do not take part in it.
@@ -78,6 +89,7 @@ impl Warp {
             current: 0,
             forced: false,
             polling: false,
+            meeting: 0,
             arrived: (0, 0),
             running: 0,
             takes_reduction: false,
@@ -119,6 +131,7 @@ impl Warp {
         self.current = 0;
         self.forced = false;
         self.polling = false;
+        self.meeting = 0;
         self.takes_reduction = false;
         self.bulk_groups = [0; LANES];
         self.local.clear();
@@ -145,7 +158,7 @@ impl Warp {
     pub fn select(&mut self) -> Option<(u32, u32)> {
         if let [only] = self.fragments.as_mut_slice() {
             // The usual case: nothing diverged.
-            if only.state != State::Ready && !(self.forced && only.state == State::Parked) {
+            if only.state != State::Ready && !(self.forced && only.state.waits_for_lanes()) {
                 return None;
             }
             only.state = State::Ready;
@@ -157,13 +170,13 @@ impl Warp {
         if self.fragments.iter().filter(ready).all(|f| f.spins > SPINS) {
             self.fragments.iter_mut().for_each(|f| f.spins = 0);
         }
-        let choose = |fragments: &[Fragment], state: State| {
-            let candidates = fragments.iter().enumerate().filter(|(_, f)| f.state == state);
+        let choose = |fragments: &[Fragment], fits: fn(State) -> bool| {
+            let candidates = fragments.iter().enumerate().filter(|(_, f)| fits(f.state));
             candidates.min_by_key(|(_, f)| (f.spins > SPINS, f.pc)).map(|(i, _)| i)
         };
-        let mut chosen = choose(&self.fragments, State::Ready);
+        let mut chosen = choose(&self.fragments, |s| s == State::Ready);
         if chosen.is_none() && self.forced {
-            chosen = choose(&self.fragments, State::Parked);
+            chosen = choose(&self.fragments, State::waits_for_lanes);
         }
         let i = chosen?;
         self.current = i;
@@ -225,7 +238,11 @@ impl Warp {
     }
 
     pub fn park(&mut self, pc: u32, mask: u32, rest: u32) {
-        self.hold(pc, mask, pc + 1, rest, State::Parked);
+        let state = match std::mem::take(&mut self.meeting) {
+            0 => State::Parked,
+            members => State::Meeting(members),
+        };
+        self.hold(pc, mask, pc + 1, rest, state);
     }
 
     pub fn block(&mut self, pc: u32, mask: u32, rest: u32) {
@@ -256,9 +273,23 @@ impl Warp {
         any
     }
 
+    /// Lanes that wait at a warp barrier with these members.
+    pub fn at_warp_barrier(&self, members: u32) -> u32 {
+        let meets = |f: &&Fragment| f.state == State::Meeting(members);
+        self.fragments.iter().filter(meets).fold(0, |m, f| m | f.mask)
+    }
+
+    /// Everybody has come to the warp barrier: those who waited go on.
+    pub fn leave_warp_barrier(&mut self, members: u32) {
+        for f in self.fragments.iter_mut().filter(|f| f.state == State::Meeting(members)) {
+            f.state = State::Ready;
+            f.pc += 1;
+        }
+    }
+
     /// Whether lanes wait at a collective for others that will not come.
     pub fn is_parked(&self) -> bool {
-        self.fragments.iter().any(|f| f.state == State::Parked)
+        self.fragments.iter().any(|f| f.state.waits_for_lanes())
     }
 
     /// The pc and barrier of a fragment that waits at a barrier, for messages.

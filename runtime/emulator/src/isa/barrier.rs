@@ -91,7 +91,7 @@ fn which(cx: &mut Cx<'_>, inst: &Inst, first: usize) -> Option<(usize, u32)> {
     let count = if inst.aux & 2 != 0 { read(cx, first + 1) } else { 0 };
     let wrong = if barrier as usize >= BARRIERS {
         format!("barrier {barrier} does not exist; 0 to {} do", BARRIERS - 1)
-    } else if count as usize % LANES != 0 {
+    } else if !count.is_multiple_of(LANES as u32) {
         format!("a thread count of {count} is not a multiple of the warp size")
     } else if count > cx.env.threads.next_multiple_of(LANES as u32) {
         format!("it waits for {count} threads; the CTA has {}", cx.env.threads)

@@ -1,4 +1,5 @@
 //! Comparison and selection.
+#![allow(clippy::neg_cmp_op_on_partial_ord, reason = "an unordered comparison is the negation of the ordered one")]
 
 use super::number::{bf16_to_f32, f16_to_f32, ftz};
 use super::{Row, row};

@@ -1,14 +1,14 @@
 //! Floating-point arithmetic of f32 and f64; the 16-bit types go to [`half_float`](super::half_float).
 
 use super::integer::sources;
-use super::number::{Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum, rounding, saturate, to_f32};
+use super::number::{Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum_towards, rounding, saturate, to_f32};
 use super::{Row, half_float, row};
 use crate::decode::{Form, Taint, Ty};
 use crate::error::Result;
-use crate::exec::lanes::{Run, binary, rare1, rare2, rare3, ternary, unary};
+use crate::exec::lanes::{Run, Scalar, binary, rare1, rare2, rare3, ternary, unary};
 
 pub(super) const ROWS: &[Row] = &[
-    row("fma", "f32 f64, all roundings of f32, .ftz .sat; f16 bf16 and packed with .relu", fma),
+    row("fma", "f32 f32x2 f64, all roundings of f32, .ftz .sat; f16 bf16 and packed with .relu", fma),
     row("rcp", "f32 .approx .ftz and IEEE; f64 .rn, .approx.ftz", rcp),
     row("sqrt", "f32 .approx .ftz and IEEE; f64 .rn", sqrt),
     row("rsqrt", "f32 f64 .approx .ftz", rsqrt),
@@ -40,10 +40,10 @@ macro_rules! f32_op {
         macro_rules! directed {
             ($round:expr) => {
                 match ($mode.ftz, $mode.sat) {
-                    (false, false) => $rare(|$($x: f32),*| canon(to_f32($odd, $round))),
-                    (true, false) => $rare(|$($x: f32),*| { $(let $x = ftz($x);)* canon(ftz(to_f32($odd, $round))) }),
-                    (false, true) => $rare(|$($x: f32),*| saturate(to_f32($odd, $round))),
-                    (true, true) => $rare(|$($x: f32),*| { $(let $x = ftz($x);)* saturate(ftz(to_f32($odd, $round))) }),
+                    (false, false) => $rare(|$($x: f32),*| canon(to_f32(($odd)($round), $round))),
+                    (true, false) => $rare(|$($x: f32),*| { $(let $x = ftz($x);)* canon(ftz(to_f32(($odd)($round), $round))) }),
+                    (false, true) => $rare(|$($x: f32),*| saturate(to_f32(($odd)($round), $round))),
+                    (true, true) => $rare(|$($x: f32),*| { $(let $x = ftz($x);)* saturate(ftz(to_f32(($odd)($round), $round))) }),
                 }
             };
         }
@@ -69,10 +69,22 @@ fn wide(x: f32) -> f64 {
     f64::from(x)
 }
 
-/// A directed sum of opposite zeros is -0 only when rounding down.
+/// Two f32 in a 64-bit register.
+fn pair(f: &mut Form<'_, '_>, mode: Mode, count: usize, scalar: Scalar) -> Result<Run> {
+    if mode.round != Round::Nearest || mode.ftz || mode.sat {
+        return f.unsupported("f32x2 rounds to nearest, without .ftz and .sat");
+    }
+    sources(f, Ty::F32x2, count)?;
+    Ok(f.lane_by_lane(scalar))
+}
+
 #[inline(always)]
-fn exact_sum(a: f32, b: f32) -> f64 {
-    odd_sum(wide(a), wide(b))
+fn both(op: impl Fn(f32, f32, f32) -> f32, a: u64, b: u64, c: u64) -> u64 {
+    let one = |shift: u32| {
+        let part = |x: u64| f32::from_bits((x >> shift) as u32);
+        u64::from(canon(op(part(a), part(b), part(c))).to_bits()) << shift
+    };
+    one(0) | one(32)
 }
 
 pub(super) fn add(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
@@ -80,13 +92,14 @@ pub(super) fn add(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     match ty {
         Ty::F32 => {
             sources(f, ty, 2)?;
-            f32_op!(f, mode, binary, rare2, (a, b), a + b, exact_sum(a, b))
+            f32_op!(f, mode, binary, rare2, (a, b), a + b, |round| odd_sum_towards(wide(a), wide(b), round))
         }
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
             Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a + b)))
         }
+        Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x + y, a, b, 0))),
         _ => half_float::add(f, ty, mode.ftz, mode.sat),
     }
 }
@@ -96,13 +109,14 @@ pub(super) fn sub(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     match ty {
         Ty::F32 => {
             sources(f, ty, 2)?;
-            f32_op!(f, mode, binary, rare2, (a, b), a - b, exact_sum(a, -b))
+            f32_op!(f, mode, binary, rare2, (a, b), a - b, |round| odd_sum_towards(wide(a), -wide(b), round))
         }
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
             Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a - b)))
         }
+        Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x - y, a, b, 0))),
         _ => half_float::sub(f, ty, mode.ftz, mode.sat),
     }
 }
@@ -112,13 +126,14 @@ pub(super) fn mul(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     match ty {
         Ty::F32 => {
             sources(f, ty, 2)?;
-            f32_op!(f, mode, binary, rare2, (a, b), a * b, wide(a) * wide(b))
+            f32_op!(f, mode, binary, rare2, (a, b), a * b, |_| wide(a) * wide(b))
         }
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
             Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a * b)))
         }
+        Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x * y, a, b, 0))),
         _ => half_float::mul(f, ty, mode.ftz, mode.sat),
     }
 }
@@ -134,13 +149,18 @@ pub(super) fn fma_of(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     match ty {
         Ty::F32 => {
             sources(f, ty, 3)?;
-            f32_op!(f, mode, ternary, rare3, (a, b, c), a.mul_add(b, c), odd_sum(wide(a) * wide(b), wide(c)))
+            f32_op!(f, mode, ternary, rare3, (a, b, c), a.mul_add(b, c), |round| odd_sum_towards(
+                wide(a) * wide(b),
+                wide(c),
+                round
+            ))
         }
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 3)?;
             Ok(f.lane_by_lane(rare3(|a: f64, b: f64, c: f64| a.mul_add(b, c))))
         }
+        Ty::F32x2 => pair(f, mode, 3, rare3(|a: u64, b: u64, c: u64| both(|x, y, z| x.mul_add(y, z), a, b, c))),
         _ => half_float::fma(f, ty, mode.ftz, mode.sat),
     }
 }
@@ -151,7 +171,7 @@ pub(super) fn div(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     sources(f, ty, 2)?;
     match ty {
         Ty::F32 if approximate && mode.ftz => Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(ftz(a) / ftz(b)))))),
-        Ty::F32 => f32_op!(f, mode, binary, rare2, (a, b), a / b, odd_quotient(wide(a), wide(b))),
+        Ty::F32 => f32_op!(f, mode, binary, rare2, (a, b), a / b, |_| odd_quotient(wide(a), wide(b))),
         Ty::F64 => {
             nearest_only(f, mode)?;
             Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a / b)))
@@ -165,7 +185,7 @@ fn rcp(f: &mut Form<'_, '_>) -> Result<Run> {
     let (mode, ty) = (mode(f), f.ty()?);
     sources(f, ty, 1)?;
     match ty {
-        Ty::F32 => f32_op!(f, mode, unary, rare1, (a), 1.0 / a, odd_quotient(1.0, wide(a))),
+        Ty::F32 => f32_op!(f, mode, unary, rare1, (a), 1.0 / a, |_| odd_quotient(1.0, wide(a))),
         Ty::F64 => {
             nearest_only(f, mode)?;
             Ok(f.lane_by_lane(rare1(|a: f64| 1.0 / a)))
@@ -179,7 +199,7 @@ fn sqrt(f: &mut Form<'_, '_>) -> Result<Run> {
     let (mode, ty) = (mode(f), f.ty()?);
     sources(f, ty, 1)?;
     match ty {
-        Ty::F32 => f32_op!(f, mode, unary, rare1, (a), a.sqrt(), odd_sqrt(wide(a))),
+        Ty::F32 => f32_op!(f, mode, unary, rare1, (a), a.sqrt(), |_| odd_sqrt(wide(a))),
         Ty::F64 => {
             nearest_only(f, mode)?;
             Ok(f.lane_by_lane(rare1(|a: f64| a.sqrt())))

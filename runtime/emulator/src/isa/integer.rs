@@ -77,7 +77,7 @@ pub(super) fn sources(f: &mut Form<'_, '_>, ty: Ty, count: usize) -> Result<()> 
 }
 
 fn is_float(ty: Ty) -> bool {
-    matches!(ty, Ty::F32 | Ty::F64 | Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2)
+    matches!(ty, Ty::F32 | Ty::F64 | Ty::F32x2 | Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2)
 }
 
 fn add(f: &mut Form<'_, '_>) -> Result<Run> {

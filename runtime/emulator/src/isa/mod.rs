@@ -1,17 +1,20 @@
 //! The instruction table. A row is an opcode: its name, what forms of it run, and the function that decodes them. The rows stand
 //! with their families, each beside the code that executes it.
 
-mod async_ops;
+mod atomics;
 mod barrier;
 mod bits;
 mod compare;
 mod control;
 mod convert;
+mod copies;
 mod float;
 mod half_float;
 mod integer;
 mod matrix;
+mod mbarrier;
 mod memory;
+mod mma;
 mod moves;
 pub(crate) mod number;
 mod warp;
@@ -35,7 +38,7 @@ const fn row(name: &'static str, forms: &'static str, decode: fn(&mut Form<'_, '
     Row { name, forms, decode }
 }
 
-const FAMILIES: [&[Row]; 12] = [
+const FAMILIES: [&[Row]; 15] = [
     integer::ROWS,
     bits::ROWS,
     float::ROWS,
@@ -43,11 +46,14 @@ const FAMILIES: [&[Row]; 12] = [
     compare::ROWS,
     moves::ROWS,
     memory::ROWS,
+    atomics::ROWS,
     control::ROWS,
     warp::ROWS,
     barrier::ROWS,
     matrix::ROWS,
-    async_ops::ROWS,
+    mma::ROWS,
+    copies::ROWS,
+    mbarrier::ROWS,
 ];
 
 /// An opcode that the emulator executes: its name and the forms of it that run.

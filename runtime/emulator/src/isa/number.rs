@@ -19,10 +19,11 @@ pub(crate) fn rounding(f: &mut Form<'_, '_>) -> Option<Round> {
 /// The NaN that f32 instructions produce.
 pub(crate) const NAN32: u32 = 0x7fff_ffff;
 
-/// Replaces any NaN by the canonical one.
+/// Replaces any NaN by the canonical one. By integers, since a compiler may take one NaN for another.
 #[inline(always)]
 pub(crate) fn canon(x: f32) -> f32 {
-    if x.is_nan() { f32::from_bits(NAN32) } else { x }
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN32 } else { bits })
 }
 
 /// Flushes a denormal to zero of its sign.
@@ -49,6 +50,14 @@ pub(crate) fn odd_sum(a: f64, b: f64) -> f64 {
     let shift = sum - a;
     let error = (a - (sum - shift)) + (b - shift);
     odd(sum, error)
+}
+
+/// [`odd_sum`], with the sign that a sum of exactly zero has in this direction.
+#[inline]
+pub(crate) fn odd_sum_towards(a: f64, b: f64, round: Round) -> f64 {
+    let sum = odd_sum(a, b);
+    let cancels = sum == 0.0 && a.is_sign_negative() != b.is_sign_negative();
+    if cancels && round == Round::Down { -0.0 } else { sum }
 }
 
 /// Makes `value`, which stands for `value + error`, odd if the error is not zero.

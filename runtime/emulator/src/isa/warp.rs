@@ -19,22 +19,27 @@ pub(super) const ROWS: &[Row] = &[
     row("bar.warp.sync", "", warp_sync),
 ];
 
-/// The lanes that must take part, from the member mask in an operand; `None` to wait for them.
-fn members(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> Option<u32> {
+/// The member mask in an operand. Lanes must name themselves, and all of them the same members.
+fn member_mask(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> u32 {
     let masks: [u32; LANES] = Lane::read(&cx.warp.rows, inst.ops[operand]);
     let first = cx.mask.trailing_zeros();
     let members = masks[first as usize];
-    for lane in (0..32).filter(|l| cx.mask >> l & 1 != 0) {
-        if masks[lane as usize] != members || members >> lane & 1 == 0 {
-            let detail = format!(
-                "lane {lane} is not in its own member mask {:#010x}, or names other members than lane {first}",
-                masks[lane as usize]
-            );
-            cx.report(FindingKind::DivergentCollective, lane, None, None, detail);
-            break;
-        }
+    let mut executing = (0..LANES as u32).filter(|l| cx.mask >> l & 1 != 0);
+    let wrong = executing.find(|&lane| masks[lane as usize] != members || members >> lane & 1 == 0);
+    if let Some(lane) = wrong {
+        let own = masks[lane as usize];
+        let detail =
+            format!("lane {lane} is not in its own member mask {own:#010x}, or names other members than lane {first}");
+        cx.report(FindingKind::DivergentCollective, lane, None, None, detail);
     }
-    cx.converged(members).then_some(members)
+    members
+}
+
+/// The members of an exchange, all here but those that have ended; `None` to wait for them.
+fn members(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> Option<u32> {
+    let members = member_mask(cx, inst, operand);
+    let live = cx.warp.live();
+    cx.converged(members & live).then_some(members)
 }
 
 /// One undefined input makes the result of every lane undefined.
@@ -319,11 +324,17 @@ fn elect_lane(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 fn warp_sync(f: &mut Form<'_, '_>) -> Result<Run> {
     f.src(Ty::U32)?;
     f.taint = Taint::Own;
+    /// Lanes may meet from different places in the code.
     fn sync(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
-        let Some(members) = members(cx, inst, 0) else {
+        let members = member_mask(cx, inst, 0);
+        let here = cx.mask | cx.warp.at_warp_barrier(members);
+        let expected = members & cx.warp.live();
+        if expected & !here != 0 && !cx.converged(expected) {
+            cx.warp.meeting = members;
             return Flow::Park;
-        };
-        cx.warp_synchronised(members & cx.mask);
+        }
+        cx.warp.leave_warp_barrier(members);
+        cx.warp_synchronised(expected & here);
         Flow::Next
     }
     Ok(sync)

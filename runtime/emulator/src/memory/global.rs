@@ -89,7 +89,7 @@ impl GlobalMemory {
             return fail("the address must be a multiple of 16, and not 0".into());
         }
         if address.checked_add(len).is_none_or(|end| end > super::MODULE_BASE + (1 << 40))
-            || address >= LAST_ADDRESS && address < super::MODULE_BASE
+            || (LAST_ADDRESS..super::MODULE_BASE).contains(&address)
         {
             return fail(format!("global addresses stop at {LAST_ADDRESS:#x}"));
         }

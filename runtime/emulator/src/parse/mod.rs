@@ -15,6 +15,9 @@ use lexer::{Token, syntax};
 /// The newest PTX ISA version that the parser was written against.
 const NEWEST_VERSION: (u32, u32) = (9, 9);
 
+/// Bytes of a variable; no device has more memory.
+const MOST_BYTES: u64 = 1 << 40;
+
 /// A parsed PTX file: its kernels, variables and source locations.
 #[derive(Debug, Clone)]
 pub struct Module {
@@ -381,7 +384,8 @@ impl<'a> Parser<'a> {
         } else if open {
             init.len() as u64
         } else {
-            count.checked_mul(element).ok_or_else(|| syntax(self.line(), "an array that is too large"))?
+            let bytes = count.checked_mul(element).filter(|&bytes| bytes <= MOST_BYTES);
+            bytes.ok_or_else(|| syntax(self.line(), "an array that is too large"))?
         };
         Ok(Variable { name, align: align.max(element as u32).max(1), size, init })
     }
