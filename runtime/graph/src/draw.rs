@@ -80,6 +80,9 @@ struct Drawing<'a> {
     map_top: f64,
 }
 
+/// Draws a sign of the legend at a height.
+type Sign<'a> = &'a dyn Fn(&mut Canvas, f64);
+
 impl Drawing<'_> {
     fn colour(&self, stream: usize) -> &'static str {
         COLOURS[stream % COLOURS.len()]
@@ -261,7 +264,7 @@ impl Drawing<'_> {
     fn legend(&self, canvas: &mut Canvas, top: f64) -> f64 {
         canvas.line((16.0, top - 12.0), (LEFT + self.columns.width().max(720.0), top - 12.0), "#cccccc", 1.0);
         canvas.text(16.0, top + 6.0, "How to read this", Ink::plain().bold());
-        let rows: [(&dyn Fn(&mut Canvas, f64), &str); 6] = [
+        let rows: [(Sign, &str); 6] = [
             (
                 &|c, y| c.tile((18.0, y - 10.0, 30.0, 13.0), COLOURS[0], ("#333333", 0.8), false, ""),
                 "a buffer that lives within one graph, from its first use to its last; its colour is that of the stream that uses it first",
