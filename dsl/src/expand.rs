@@ -141,7 +141,11 @@ fn count(value: Option<&Expr>) -> TokenStream {
     match value {
         None => quote!(1),
         Some(literal @ Expr::Lit(_)) => quote!(#literal),
-        Some(other) => quote_spanned!(other.span()=> (#other) as u32),
+        Some(other) => quote_spanned! {other.span()=> {
+            #[allow(clippy::unnecessary_cast)] // the author's type is not known here
+            let value = (#other) as u32;
+            value
+        }},
     }
 }
 

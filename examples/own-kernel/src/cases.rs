@@ -69,7 +69,8 @@ fn judge(problem: &Problem, columns: usize, page_max: &Buffer) -> Verdict {
             }
             let expected = problem.page_max(row, page);
             let (found, value) = (f64::from(found), expected.value);
-            if !((found - value).abs() <= expected.bound) {
+            let distance = (found - value).abs();
+            if distance.is_nan() || distance > expected.bound {
                 verdict.failures.push(format!("page_max[{row}][{page}] = {found}, expected {value}"));
             }
             error += 2.0 * found * value;
