@@ -188,8 +188,8 @@ fn json_says_the_same() {
         assert!(row["worst_row_diff"].is_number(), "{row}");
         assert_eq!(row["findings"].as_array().unwrap().is_empty(), row["kernel"] != "racy", "{row}");
     }
-    let race = &rows[1]["findings"][0];
-    assert_eq!(race["kind"], "shared_race");
+    // Beside the race: what a warp reads too early, nobody has written yet.
+    let race = rows[1]["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "shared_race").unwrap();
     assert!(race["access"]["rust"].as_str().unwrap().starts_with("tests/own_program.rs:"), "{race}");
     assert!(race["other"]["rust"].as_str().unwrap().starts_with("tests/own_program.rs:"), "{race}");
 }

@@ -114,35 +114,35 @@ mod tests {
               const int* table = block_table + (unsigned)(row / next_n) * block_table_stride;
               copy_tile_xor16<64, 256, 128>(queries, q + (long long)row * 8192, thread);
               cp_async_commit();
-              const float* from = weights + row * 64;
+              const float* weights_at = weights + row * 64;
               float w[8][2];
               #pragma unroll
               for (int n = 0; n < 8; ++n) {
-                load_x2(w[n], from + (n * 8 + lane % 4 * 2));
+                load_x2(w[n], weights_at + (n * 8 + lane % 4 * 2));
               }
               cp_async_wait<0>();
               __syncthreads();
-              const unsigned first = queries + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
+              const unsigned queries_lane = queries + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
               unsigned q_2[8][8][2];
               #pragma unroll
               for (int n = 0; n < 8; ++n) {
                 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                  ldmatrix_x4(q_2[n][k * 2], q_2[n][k * 2 + 1], (first ^ (k * 64)) + n * 2048);
+                  ldmatrix_x4(q_2[n][k * 2], q_2[n][k * 2 + 1], (queries_lane ^ (k * 64)) + n * 2048);
                 }
               }
               for (int page = (int)blockIdx.x; page < (len + 63) / 64; page += (int)gridDim.x) {
-                const int first_2 = warp * 16;
+                const int first = warp * 16;
                 const int block_table_value = load(table + page);
-                copy_tile_xor16<16, 256, 32>(keys, k_pages + (unsigned)block_table_value * k_pages_stride + first_2 * 128, lane);
+                copy_tile_xor16<16, 256, 32>(keys, k_pages + (unsigned)block_table_value * k_pages_stride + first * 128, lane);
                 cp_async_commit();
                 cp_async_wait<0>();
                 __syncwarp();
-                const unsigned first_3 = keys + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
+                const unsigned keys_lane = keys + lane % 16 * 256 + ((lane / 16) ^ (lane % 8)) * 16;
                 unsigned a[8][4];
                 #pragma unroll
                 for (int k = 0; k < 8; ++k) {
-                  ldmatrix_x4(a[k], first_3 ^ (k * 32));
+                  ldmatrix_x4(a[k], keys_lane ^ (k * 32));
                 }
                 float dots[8][4] = {};
                 #pragma unroll
@@ -161,8 +161,8 @@ mod tests {
                   }
                 }
                 const float scores = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-                const int row_2 = lane / 4 + lane % 2 * 8;
-                const float largest = warp_max(row_2 < len - page * 64 - first_2 ? scores : __int_as_float(0xff800000));
+                const int lane_row = lane / 4 + lane % 2 * 8;
+                const float largest = warp_max(lane_row < len - page * 64 - first ? scores : __int_as_float(0xff800000));
                 if (lane == 0) {
                   store_shared_float(of_warp + warp * 4, largest);
                 }
@@ -176,7 +176,7 @@ mod tests {
                   of_page = fmaxf(of_page, element_3);
                   const float element_4 = load_shared_float(of_warp + 12);
                   of_page = fmaxf(of_page, element_4);
-                  (page_max + (unsigned)row * page_max_stride)[page] = of_page;
+                  page_max[(unsigned)row * page_max_stride + page] = of_page;
                 }
                 __syncthreads();
               }

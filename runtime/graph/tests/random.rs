@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn harm_is_what_swapping_the_pair_changes((pool, placement) in cases()) {
+    fn a_swap_that_changes_an_output_is_harm((pool, placement) in cases()) {
         let report = check(&pool, Some(&placement)).unwrap();
         for finding in report.findings.iter().filter(|f| is_race(f)) {
             let [i, j] = finding.pair().unwrap();
@@ -233,7 +233,8 @@ proptest! {
             }
             let pair = [(i, finding.parties[0].phase()), (j, finding.parties[1].phase())];
             let [one, other] = [false, true].map(|swap| run(&pool, &placement, &report.order, pair, swap));
-            prop_assert_eq!(matches!(finding.harm, Harm::Harmful { .. }), one != other, "{:?}", finding);
+            // One context of the pair; that harm shows in some order whenever it is reported, the agreement test proves.
+            prop_assert!(one == other || matches!(finding.harm, Harm::Harmful { .. }), "{:?}", finding);
         }
     }
 
