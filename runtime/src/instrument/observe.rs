@@ -35,9 +35,9 @@ pub fn observed(pool: &Pool, placement: &Placement, order: &Order, observers: &O
     let mut at = 0;
     for &buffer in &observers.canary {
         let size = pool.buffer(buffer).size;
-        for (site, moment) in [(Site::Between, "before"), (Site::Between, "after")] {
+        for moment in ["before", "after"] {
             let name = format!("canary of `{}`, {moment} the replay", pool.buffer(buffer).name);
-            let mut node = Node::new(name, NodeKind::Memcpy, site, stream_of(pool, buffer), location.clone());
+            let mut node = Node::new(name, NodeKind::Memcpy, Site::Between, stream_of(pool, buffer), location.clone());
             node.accesses =
                 vec![access(buffer, 0..size, Effect::Read), access(reservation, at..at + size, Effect::WriteAll)];
             at += size;
