@@ -107,12 +107,23 @@ pub fn table(rows: &[Row]) {
 /// How the rows' results compare with the emulator's, where that was asked for.
 pub fn agreements(rows: &[Row]) {
     for (row, agreement) in rows.iter().filter_map(|row| Some((row, row.outcome.agreement.as_ref()?))) {
-        let Agreement { cases, identical, largest_difference } = agreement;
-        println!(
-            "{} {} against the emulator: {identical} of {cases} cases equal bit for bit, largest difference {largest_difference:.1e}",
+        let mut line = format!(
+            "{} {} against the emulator: {} of {} cases equal bit for bit",
             row.kernel,
-            place(row)
+            place(row),
+            agreement.identical,
+            agreement.cases
         );
+        if agreement.largest() > 0.0 {
+            line += &format!(", numbers apart by at most {:.1e}", agreement.largest());
+        }
+        if agreement.incomparable() > 0 {
+            line += &format!(", other integers or bytes in {}", agreement.incomparable());
+        }
+        if !agreement.too_large.is_empty() {
+            line += &format!("; {} not run, too large for the device", agreement.too_large.len());
+        }
+        println!("{line}");
     }
 }
 
