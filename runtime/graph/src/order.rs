@@ -142,10 +142,7 @@ impl Component {
                 EdgeKind::Programmatic => wait.get_or_insert_with(|| vec![0; self.words]),
             };
             // What is complete when the predecessor ends: itself, and what it waited for.
-            let end = match pdl {
-                PdlWait::Every => self.row(before, Phase::AfterWait),
-                PdlWait::Some | PdlWait::Never => self.start_row(before),
-            };
+            let end = self.row(before, at_end(pdl));
             target.iter_mut().zip(end).for_each(|(t, e)| *t |= e);
             target[before / 64] |= 1 << (before % 64);
         }
@@ -206,6 +203,11 @@ impl Order {
         a == b && bit(self.components[a as usize].row(j as usize, phase), i as usize)
     }
 
+    /// Is `first` complete before whatever a full edge from `second` leads to? `waits` are the CTAs of `second` that wait.
+    pub(crate) fn before_end(&self, first: NodeId, second: NodeId, waits: PdlWait) -> bool {
+        self.before_phase(first, second, at_end(waits))
+    }
+
     /// Does every access of `first` in its phase come before every access of `second` in its phase, or the
     /// other way round?
     pub fn ordered(&self, first: (NodeId, Phase), second: (NodeId, Phase)) -> bool {
@@ -240,6 +242,14 @@ impl Order {
     /// Do a before b and b before c give a before c? Not where some CTA skips its programmatic wait.
     pub fn is_transitive(&self) -> bool {
         self.transitive
+    }
+}
+
+/// The phase whose predecessors are all complete when a node ends.
+fn at_end(waits: PdlWait) -> Phase {
+    match waits {
+        PdlWait::Every => Phase::AfterWait,
+        PdlWait::Some | PdlWait::Never => Phase::BeforeWait,
     }
 }
 

@@ -203,6 +203,28 @@ fn a_consumer_that_waits_at_entry_may_be_launched_programmatically() {
     assert_eq!(run(false, PdlWait::Never), ["E8 K1/K2"]);
 }
 
+/// K2 never waits, so K3's own wait, or a full edge into K3, brings K2's end and not K1's.
+#[test]
+fn behind_a_kernel_that_never_waits_only_an_event_helps() {
+    let mut s = Session::new();
+    let m = s.m;
+    let x = s.transient("x", 0);
+    s.kernel("K1", m, &[(x, WriteAll)]);
+    s.rec.launch_next_programmatically(m);
+    let k2 = s.kernel("K2", m, &[]);
+    s.rec.pool_mut().node_mut(k2).pdl_wait = PdlWait::Never;
+    s.rec.launch_next_programmatically(m);
+    let k3 = s.kernel("K3", m, &[(x, Read)]);
+    let node = s.rec.pool_mut().node_mut(k3);
+    node.accesses[0] = node.accesses[0].clone().before_wait();
+    let (mut pool, report) = s.check();
+    let fixes: Vec<_> = report.findings[0].fixes.iter().map(|f| f.remedy.word()).collect();
+    assert_eq!((report.findings[0].code.to_string().as_str(), fixes), ("E8", vec!["event"]));
+    let mut placement = Placement::given(&pool);
+    assert!(report.findings[0].fixes[0].remedy.apply(&mut pool, &mut placement));
+    assert!(check(&pool, Some(&placement)).unwrap().is_clean());
+}
+
 #[test]
 fn a_finding_reads_like_a_compiler_error() {
     let (mut pool, _) = s1(false);

@@ -3,7 +3,7 @@
 use super::conflict::{Conflict, on_one_buffer};
 use super::{Context, outside};
 use crate::finding::{Bytes, Code, Finding, Fix, Harm, Party, Price, Remedy};
-use crate::model::{Basis, NodeId, Phase, Site};
+use crate::model::{Basis, EdgeKind, NodeId, PdlWait, Phase, Site};
 
 pub(super) fn check(cx: &Context, findings: &mut Vec<Finding>) {
     for buffer in cx.pool.buffer_ids() {
@@ -94,12 +94,17 @@ impl Context<'_> {
         Fix { remedy: Remedy::Event { from, to }, price: self.path.edge(from, to) }
     }
 
+    /// Is `first` complete before a node that has a programmatic edge to `second`, or is it that node? Then `second` need
+    /// only wait, or these edges be full.
+    fn weak_edges_carry(&self, first: NodeId, second: NodeId) -> bool {
+        let mut weak = self.pool.edges().iter().filter(|e| e.to == second && e.kind == EdgeKind::Programmatic);
+        weak.any(|e| e.from == first || self.order.before_end(first, e.from, self.pool.node(e.from).pdl_wait))
+    }
+
     /// Why an edge into `second` did not order the pair, and how to make it.
     pub(super) fn weak_edge(&self, finding: &mut Finding, conflict: &Conflict) {
         let (second, access) = (conflict.second, conflict.second_access);
         let (first, node) = (conflict.first, self.pool.node(second));
-        let into_second = |e: &&crate::model::Edge| e.to == second && e.kind == crate::model::EdgeKind::Programmatic;
-        let weak = self.pool.edges().iter().find(into_second);
         let buffer = self.buffer_name(access.buffer);
         finding.message = format!(
             "{} {} {buffer} before {} is complete: the edge between them is programmatic",
@@ -107,9 +112,8 @@ impl Context<'_> {
             access.effect.verb(),
             self.name(first)
         );
-        use crate::model::PdlWait;
         let early = access.phase == Phase::BeforeWait || node.pdl_wait == PdlWait::Never;
-        if weak.is_some() && early {
+        if early && self.weak_edges_carry(first, second) {
             let why = match node.pdl_wait {
                 PdlWait::Never => format!("{} never executes `griddepcontrol.wait`", self.name(second)),
                 _ => format!("{} touches {buffer} before its `griddepcontrol.wait`", self.name(second)),
