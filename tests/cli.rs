@@ -37,6 +37,18 @@ fn doctor_names_every_tool_whether_it_is_here_or_not() {
 }
 
 #[test]
+fn what_is_printed_for_people_is_there_for_programs() {
+    let json = |args| serde_json::from_str::<serde_json::Value>(&stdout(&lathe(args))).unwrap();
+    let doctor = json(&["doctor", "--json"]);
+    let parts: Vec<_> = doctor["parts"].as_array().unwrap().iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert!(["nvrtc", "nvdisasm", "driver", "gpu"].iter().all(|part| parts.contains(part)), "{parts:?}");
+    let list = json(&["list", "--json"]);
+    assert_eq!(list["target"], "sm_120a");
+    assert_eq!(list["kernels"][0]["kernel"], "bf16_paged_mqa_logits");
+    assert_eq!(list["kernels"][0]["variants"], serde_json::json!(["H=16", "H=32", "H=64"]));
+}
+
+#[test]
 fn output_that_is_no_terminal_has_no_escape_codes() {
     assert!(!stdout(&lathe(&["doctor"])).contains('\x1b'));
     assert!(stdout(&lathe(&["doctor", "--color", "always"])).contains('\x1b'));
