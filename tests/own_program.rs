@@ -94,6 +94,7 @@ fn entries() -> [Entry; 4] {
         source: include_str!("own_program.rs"),
         equivalents: &[],
         variants,
+        benchmark: None,
     };
     [
         entry("reverse", |_| only(reverse(), case)),

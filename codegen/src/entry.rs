@@ -1,5 +1,6 @@
 //! A kernel as the `lathe` program knows it: a name, its source, and the variants that are compiled and checked.
 
+use crate::benchmark::Benchmark;
 use crate::contract::{Case, Scale};
 use crate::ir::Kernel;
 use crate::mutate::Equivalent;
@@ -22,6 +23,8 @@ pub struct Entry {
     pub equivalents: &'static [Equivalent],
     /// The variants for one target, each with its comptime parameters fixed.
     pub variants: fn(Target) -> Vec<Variant>,
+    /// How it is timed, if it is.
+    pub benchmark: Option<Benchmark>,
 }
 
 /// One kernel with its comptime parameters fixed.

@@ -10,11 +10,12 @@
 //! | what a kernel's source names | [`prelude`] |
 //! | how `if`, `for`, `let mut` and comparisons of the author become IR | [`trace::control`] |
 //! | when a value gets a statement of its own, and its name | `cuda/plan.rs`, `cuda/names.rs` |
-//! | the plain data shared with backends and kernels | [`contract`], [`entry`], [`dtype`], [`target`], [`loc`] |
+//! | the plain data shared with backends and kernels | [`contract`], [`benchmark`], [`entry`], [`dtype`], [`target`], [`loc`] |
 //!
 //! Adding an operation touches its family's file; a new family is a line of [`ops::CATALOGUE`] more.
 #![warn(missing_docs)]
 
+pub mod benchmark;
 pub mod contract;
 pub mod cost;
 pub mod cuda;

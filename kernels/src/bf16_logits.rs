@@ -1,9 +1,11 @@
 //! Paged MQA logits of bf16 keys.
 
+use lathe_codegen::benchmark::Benchmark;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
 use lathe_dsl::kernel;
 
+use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
@@ -104,6 +106,12 @@ pub fn entry() -> Entry {
                 })
                 .into()
         },
+        benchmark: Some(Benchmark {
+            axes: logits::AXES,
+            sizes: logits::sizes,
+            configurations: |size, machine| logits::walks(size, machine, || bf16_paged_mqa_logits(size.heads as i32)),
+            workload: |size| logits::workload(KeyFormat::Bf16, size),
+        }),
     }
 }
 

@@ -1,11 +1,13 @@
 //! The index-K store of bf16 keys.
 
+use lathe_codegen::benchmark::Benchmark;
 use lathe_codegen::contract::Scale;
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
 use lathe_dsl::kernel;
 
+use crate::benchmarks::store;
 use crate::cases::store::scatter_cases;
 use crate::contract::KeyFormat;
 
@@ -49,6 +51,12 @@ pub fn entry() -> Entry {
             };
             vec![variant(bf16_index_k_store::<i32>(), Dtype::I32), variant(bf16_index_k_store::<i64>(), Dtype::I64)]
         },
+        benchmark: Some(Benchmark {
+            axes: store::AXES,
+            sizes: store::sizes,
+            configurations: |size, _| store::configurations(size, bf16_index_k_store::<i64>()),
+            workload: |size| store::scatter(KeyFormat::Bf16, size),
+        }),
     }
 }
 

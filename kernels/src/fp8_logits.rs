@@ -1,9 +1,12 @@
 //! Paged MQA logits of e4m3 keys, each with a scale.
 
+use lathe_codegen::benchmark::Benchmark;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
+use lathe_codegen::target::Target;
 use lathe_dsl::kernel;
 
+use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
@@ -102,8 +105,7 @@ pub fn entry() -> Entry {
         source: include_str!("fp8_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            // Where fp8 products run as f16, converted fragments take the registers of a third CTA.
-            let ctas_per_sm = if target.capability() >= 120 { 3 } else { 2 };
+            let ctas_per_sm = ctas_per_sm(target);
             [16, 32, 64]
                 .map(move |heads| Variant {
                     label: format!("H={heads}"),
@@ -112,5 +114,19 @@ pub fn entry() -> Entry {
                 })
                 .into()
         },
+        benchmark: Some(Benchmark {
+            axes: logits::AXES,
+            sizes: logits::sizes,
+            configurations: |size, machine| {
+                let kernel = || fp8_paged_mqa_logits(size.heads as i32, ctas_per_sm(machine.target));
+                logits::walks(size, machine, kernel)
+            },
+            workload: |size| logits::workload(KeyFormat::Fp8, size),
+        }),
     }
+}
+
+/// Where fp8 products run as f16, converted fragments take the registers of a third CTA.
+fn ctas_per_sm(target: Target) -> u32 {
+    if target.capability() >= 120 { 3 } else { 2 }
 }

@@ -1,11 +1,13 @@
 //! The index-K store of keys quantised to e4m3.
 
+use lathe_codegen::benchmark::Benchmark;
 use lathe_codegen::contract::Scale;
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
 use lathe_dsl::kernel;
 
+use crate::benchmarks::store;
 use crate::cases::store::scatter_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
@@ -84,5 +86,11 @@ pub fn entry() -> Entry {
                 variant(fp8_index_k_store::<i64>(true), Dtype::I64, true),
             ]
         },
+        benchmark: Some(Benchmark {
+            axes: store::AXES,
+            sizes: store::sizes,
+            configurations: |size, _| store::configurations(size, fp8_index_k_store::<i64>(false)),
+            workload: |size| store::scatter(KeyFormat::Fp8, size),
+        }),
     }
 }

@@ -2,12 +2,14 @@
 
 use std::array::from_fn;
 
+use lathe_codegen::benchmark::Benchmark;
 use lathe_codegen::contract::Scale;
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
 use lathe_dsl::kernel;
 
+use crate::benchmarks::store;
 use crate::cases::fused::fused_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
@@ -148,6 +150,12 @@ pub fn bf16_entry() -> Entry {
                 variant(bf16_fused_index_k_store::<i64>(), Dtype::I64),
             ]
         },
+        benchmark: Some(Benchmark {
+            axes: store::AXES,
+            sizes: store::fused_sizes,
+            configurations: |size, _| store::configurations(size, bf16_fused_index_k_store::<i32>()),
+            workload: |size| store::fused(KeyFormat::Bf16, size),
+        }),
     }
 }
 
@@ -170,5 +178,11 @@ pub fn fp8_entry() -> Entry {
                 variant(fp8_fused_index_k_store::<i64>(true), Dtype::I64, true),
             ]
         },
+        benchmark: Some(Benchmark {
+            axes: store::AXES,
+            sizes: store::fused_sizes,
+            configurations: |size, _| store::configurations(size, fp8_fused_index_k_store::<i32>(false)),
+            workload: |size| store::fused(KeyFormat::Fp8, size),
+        }),
     }
 }

@@ -26,7 +26,13 @@ pub fn logits_grid(rows: usize, max_len: u64, sms: u32) -> [u32; 3] {
         walk if walk <= 2 * MAX_PAGES_PER_CTA => walk.min(MAX_PAGES_PER_CTA),
         _ => MAX_PAGES_PER_CTA / 2,
     };
-    [pages.div_ceil(walk) as u32, rows as u32, 1]
+    logits_grid_of_walk(rows, max_len, walk)
+}
+
+/// Grid of the logits kernels whose CTAs walk `walk` pages of the longest row, whatever [`logits_grid`] would choose.
+pub fn logits_grid_of_walk(rows: usize, max_len: u64, walk: u64) -> [u32; 3] {
+    let splits = max_len.div_ceil(PAGE_SLOTS as u64).div_ceil(walk);
+    if rows == 0 || splits == 0 { [0, 0, 0] } else { [splits as u32, rows as u32, 1] }
 }
 
 /// Most pages that a CTA of a row walks: CTA `x` of `splits` takes pages `x`, `x + splits`, `x + 2 * splits`, ...

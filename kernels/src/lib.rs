@@ -4,6 +4,7 @@
 // What `#[kernel]` expands to names the facade crate, which stands above this one.
 extern crate lathe_codegen as lathe;
 
+pub mod benchmarks;
 pub mod bf16_logits;
 pub mod bf16_store;
 pub mod cases;

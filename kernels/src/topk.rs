@@ -1,13 +1,16 @@
 //! Top-k of a row of logits, as slots of the index-K pool.
 
+use lathe_codegen::benchmark::{Benchmark, Configuration};
 use lathe_codegen::contract::Scale;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
 use lathe_dsl::{device, kernel};
 
+use crate::benchmarks;
 use crate::cases::topk::topk_cases;
 use crate::contract::topk::TOP_K;
 use crate::equivalents;
+use crate::launch::topk_grid;
 
 const WARPS: i32 = 16;
 const THREADS: i32 = WARPS * 32;
@@ -146,5 +149,15 @@ pub fn entry() -> Entry {
             };
             TOP_K.map(variant).into_iter().collect()
         },
+        benchmark: Some(Benchmark {
+            axes: benchmarks::topk::AXES,
+            sizes: benchmarks::topk::sizes,
+            configurations: |size, _| {
+                let (kernel, grid) =
+                    (topk_page_transform(size.top_k as i32), topk_grid((size.batch * size.next_n) as usize));
+                vec![Configuration { parameters: Vec::new(), kernel, grid }]
+            },
+            workload: benchmarks::topk::workload,
+        }),
     }
 }

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod bench;
 mod cache;
 pub mod device;
 pub mod instrument;

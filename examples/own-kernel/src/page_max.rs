@@ -74,6 +74,7 @@ pub fn entry() -> Entry {
             };
             [16, 32, 64].map(variant).into()
         },
+        benchmark: None,
     }
 }
 

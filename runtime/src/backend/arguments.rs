@@ -39,7 +39,7 @@ pub enum ArgumentError {
 const GRID_LIMITS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
 /// Checks everything about a launch that needs no memory to be known.
-pub(super) fn check(kernel: &Kernel, shared_bytes: u32, target: Target, case: &Case) -> Result<(), ArgumentError> {
+pub(crate) fn check(kernel: &Kernel, shared_bytes: u32, target: Target, case: &Case) -> Result<(), ArgumentError> {
     for (axis, (given, limit)) in ['x', 'y', 'z'].into_iter().zip(case.grid.into_iter().zip(GRID_LIMITS)) {
         if given > limit {
             return Err(ArgumentError::Grid { axis, given, limit });

@@ -11,7 +11,7 @@ use lathe_codegen::contract::{Buffer, Case, Scale};
 use lathe_codegen::target::Target;
 
 pub use arguments::ArgumentError;
-pub(crate) use arguments::marshal;
+pub(crate) use arguments::{check as check_arguments, marshal};
 pub use cuda::CudaBackend;
 pub use emulator::EmulatorBackend;
 pub use finding::{Access, Finding, FindingKind, merge as merge_findings};

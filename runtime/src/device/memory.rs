@@ -80,6 +80,25 @@ impl Allocation {
         unsafe { result::memset_d8_async(to, byte, len, self.stream.cu_stream()) }.during("cuMemsetD8")
     }
 
+    /// Fills the allocation with `block` over and over, in the order of the device's stream.
+    ///
+    /// # Panics
+    /// If the block is empty and the allocation is not.
+    pub fn repeat(&mut self, block: &[u8]) -> Result<(), DeviceError> {
+        let mut filled = block.len().min(self.len);
+        assert!(filled > 0 || self.len == 0, "an empty block fills nothing");
+        self.write(0, &block[..filled])?;
+        // What is filled is a whole number of blocks until the last copy, so each copy continues it.
+        while filled < self.len {
+            let more = filled.min(self.len - filled);
+            let (from, to) = (self.address(), self.address() + filled as u64);
+            // SAFETY: both ranges are inside the allocation, and the second starts where the first ends.
+            unsafe { result::memcpy_dtod_async(to, from, more, self.stream.cu_stream()) }.during("cuMemcpyDtoD")?;
+            filled += more;
+        }
+        Ok(())
+    }
+
     /// Copies `out.len()` bytes back from `offset`, after everything on the stream; a negative offset reaches into the
     /// leading guard zone.
     ///

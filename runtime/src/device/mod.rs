@@ -1,6 +1,7 @@
 //! The CUDA device, through cudarc, found at run time: no driver is needed to build or to start.
 
 mod error;
+mod graph;
 mod memory;
 mod query;
 
@@ -12,6 +13,7 @@ use cudarc::nvrtc::Ptx;
 
 pub use error::DeviceError;
 use error::During;
+pub use graph::Graph;
 pub use memory::{Allocation, GUARD, GUARD_BYTE};
 pub use query::{DeviceInfo, driver_version, list};
 
@@ -116,6 +118,13 @@ impl Device {
         unsafe { sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
             .during("cuLaunchKernelEx")
+    }
+
+    /// How many CTAs of `threads` threads an SM holds at once.
+    pub fn ctas_per_sm(&self, function: &Function, threads: u32) -> Result<u32, DeviceError> {
+        let shared = function.shared_bytes as usize;
+        let count = function.function.occupancy_max_active_blocks_per_multiprocessor(threads, shared, None);
+        count.during("cuOccupancyMaxActiveBlocksPerMultiprocessor")
     }
 
     /// Waits for everything on the device's stream; errors of the kernels surface here.

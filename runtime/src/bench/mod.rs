@@ -1,0 +1,295 @@
+//! Timing kernels on a device: graph replays over rotating sets of memory, each checked before it is timed.
+//!
+//! A [`Bench`] holds a workload's memory several times over, so that no call finds its inputs in the L2. A
+//! [`Contender`] computes the workload; [`Bench::capture`] makes one call a set a graph, and [`Bench::check`] replays it
+//! on poisoned outputs and asks the workload's judge. Only what passes becomes a [`Prepared`], and only that can be timed.
+
+mod bandwidth;
+mod contender;
+mod statics;
+mod statistics;
+
+pub use bandwidth::{Bandwidth, BandwidthError, bandwidth};
+pub use contender::{Contender, ContenderError, ContenderShape};
+pub use statics::{CARDS, Card, Prediction, StaticFigures, ctas_per_sm, predict};
+pub use statistics::{Paired, Samples};
+
+use lathe_codegen::benchmark::{Content, Memory, Workload};
+use lathe_codegen::contract::POISON;
+
+use crate::backend::ArgumentError;
+use crate::device::{Allocation, Device, DeviceError, GUARD, Graph};
+
+/// How measurements are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// Replays that are timed.
+    pub replays: usize,
+    /// Replays before them.
+    pub warm_ups: usize,
+    /// Whether every call may find its inputs in the L2, as the call before left them: then there is one set.
+    pub warm_l2: bool,
+}
+
+impl Default for Protocol {
+    fn default() -> Self {
+        Protocol { replays: 21, warm_ups: 3, warm_l2: false }
+    }
+}
+
+/// Bytes that the sets stream together, at least: several times the L2 of any device.
+const ROTATION: u64 = 300 << 20;
+
+/// Calls of one set in a graph where the L2 may stay warm.
+const WARM_CALLS: usize = 16;
+
+impl Protocol {
+    /// Sets of memory to rotate through for a workload that streams `bytes` a call: `ceil(300 MiB / bytes)`, from 2 to
+    /// 24; or one.
+    pub fn sets(&self, bytes: u64) -> usize {
+        if self.warm_l2 { 1 } else { ROTATION.div_ceil(bytes.max(1)).clamp(2, 24) as usize }
+    }
+}
+
+/// The edges between a graph's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Edges {
+    /// A call starts when the one before has ended.
+    Plain,
+    /// A call may start before the one before has ended, and waits for its results itself.
+    Programmatic,
+}
+
+impl Edges {
+    /// Both.
+    pub const ALL: [Edges; 2] = [Edges::Plain, Edges::Programmatic];
+
+    /// `plain` or `pdl`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Edges::Plain => "plain",
+            Edges::Programmatic => "pdl",
+        }
+    }
+}
+
+/// Why there is no time.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The memory of all sets is more than the device has.
+    #[error("{sets} sets of {each} bytes do not fit: {free} bytes of device memory are free; take a smaller size")]
+    DoesNotFit {
+        /// Sets.
+        sets: usize,
+        /// Bytes of one.
+        each: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// A contender computed something else; what it takes to do so is of no interest.
+    #[error("`{name}` gives wrong results with {} edges (set {set}): {}", edges.name(), failures.join("; "))]
+    Wrong {
+        /// The contender.
+        name: String,
+        /// The edges it ran with.
+        edges: Edges,
+        /// The set that was judged.
+        set: usize,
+        /// The judge's words.
+        failures: Vec<String>,
+    },
+    /// A launch has no CTAs.
+    #[error("`{name}` launches nothing: its grid is {grid:?}")]
+    Empty {
+        /// The contender.
+        name: String,
+        /// Its grid.
+        grid: [u32; 3],
+    },
+    /// The arguments do not fit the kernel.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    /// The device refused or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// A workload's memory on a device, several times over.
+pub struct Bench<'a> {
+    device: &'a Device,
+    workload: &'a Workload,
+    protocol: Protocol,
+    sets: Vec<Vec<Allocation>>,
+}
+
+/// Calls of a contender, one for each set, as a graph.
+pub struct Captured {
+    name: String,
+    edges: Edges,
+    graph: Graph,
+    calls: usize,
+}
+
+/// A captured contender whose results are right.
+pub struct Prepared(Captured);
+
+impl<'a> Bench<'a> {
+    /// Allocates and fills the sets.
+    ///
+    /// # Errors
+    /// [`BenchError::DoesNotFit`] before anything is allocated that would not.
+    pub fn new(device: &'a Device, workload: &'a Workload, protocol: Protocol) -> Result<Self, BenchError> {
+        let count = protocol.sets(workload.work.streamed);
+        let each: u64 = workload.memory.iter().map(|memory| memory.len + 2 * GUARD as u64).sum();
+        let free = device.memory()?.0 as u64;
+        if each.saturating_mul(count as u64) > free {
+            return Err(BenchError::DoesNotFit { sets: count, each, free });
+        }
+        let set = || workload.memory.iter().map(|memory| fill(device, memory)).collect::<Result<Vec<_>, _>>();
+        let sets = (0..count).map(|_| set()).collect::<Result<Vec<_>, _>>()?;
+        device.synchronize()?;
+        Ok(Bench { device, workload, protocol, sets })
+    }
+
+    /// How many sets there are.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Captures a call of `contender` for each set.
+    pub fn capture(&self, contender: &Contender, edges: Edges) -> Result<Captured, BenchError> {
+        let Contender { name, grid, .. } = contender;
+        if grid.contains(&0) {
+            return Err(BenchError::Empty { name: name.clone(), grid: *grid });
+        }
+        contender.check(self.workload)?;
+        let calls = if self.protocol.warm_l2 { WARM_CALLS } else { self.sets.len() };
+        let graph = self.device.capture(|| {
+            (0..calls).try_for_each(|call| {
+                let set = &self.sets[call % self.sets.len()];
+                let addresses: Vec<u64> = set.iter().map(Allocation::address).collect();
+                contender.launch(self.device, &self.workload.args, &addresses, edges == Edges::Programmatic)
+            })
+        })?;
+        let graph = graph.expect("a capture of launches is not empty");
+        Ok(Captured { name: name.clone(), edges, graph, calls })
+    }
+
+    /// Microseconds of a call, roughly: for a search that tells the fast from the slow before anything is checked.
+    pub fn glance(&self, captured: &Captured, replays: usize) -> Result<f64, BenchError> {
+        self.replay(captured)?;
+        let samples = (0..replays.max(1)).map(|_| self.replay(captured)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Samples::new(samples).median())
+    }
+
+    /// Replays on restored memory and judges what the first and the last call leave.
+    pub fn check(&mut self, captured: Captured) -> Result<Prepared, BenchError> {
+        self.restore()?;
+        self.device.synchronize()?;
+        captured.graph.launch()?;
+        self.device.synchronize()?;
+        let last = self.sets.len() - 1;
+        for set in if last == 0 { vec![0] } else { vec![0, last] } {
+            let failures = self.judge(set)?;
+            if !failures.is_empty() {
+                let Captured { name, edges, .. } = captured;
+                return Err(BenchError::Wrong { name, edges, set, failures });
+            }
+        }
+        Ok(Prepared(captured))
+    }
+
+    /// [`capture`](Self::capture), then [`check`](Self::check).
+    pub fn prepare(&mut self, contender: &Contender, edges: Edges) -> Result<Prepared, BenchError> {
+        let captured = self.capture(contender, edges)?;
+        self.check(captured)
+    }
+
+    /// Puts back what the judged memory of every set holds before a call.
+    fn restore(&mut self) -> Result<(), DeviceError> {
+        for set in &mut self.sets {
+            for (memory, allocation) in self.workload.memory.iter().zip(set).filter(|(memory, _)| memory.checked) {
+                set_content(memory, allocation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, set: usize) -> Result<Vec<String>, DeviceError> {
+        let mut after = Vec::new();
+        for (memory, allocation) in
+            self.workload.memory.iter().zip(&self.sets[set]).filter(|(memory, _)| memory.checked)
+        {
+            let mut bytes = vec![0; memory.len as usize];
+            allocation.read(0, &mut bytes)?;
+            after.push(bytes);
+        }
+        Ok((self.workload.judge)(&after).failures)
+    }
+
+    /// Times replays: microseconds of a call.
+    pub fn time(&self, prepared: &Prepared) -> Result<Samples, BenchError> {
+        self.warm_up(prepared)?;
+        let samples = (0..self.protocol.replays).map(|_| self.replay(&prepared.0)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Samples::new(samples))
+    }
+
+    /// Times two side by side, in turn, who comes first changing from pair to pair.
+    pub fn pair(&self, first: &Prepared, second: &Prepared) -> Result<Paired, BenchError> {
+        self.warm_up(first)?;
+        self.warm_up(second)?;
+        let pair = |turn: usize| {
+            Ok(if turn.is_multiple_of(2) {
+                (self.replay(&first.0)?, self.replay(&second.0)?)
+            } else {
+                let later = self.replay(&second.0)?;
+                (self.replay(&first.0)?, later)
+            })
+        };
+        let pairs = (0..self.protocol.replays).map(pair).collect::<Result<Vec<_>, DeviceError>>()?;
+        Ok(Paired::new(pairs))
+    }
+
+    fn warm_up(&self, prepared: &Prepared) -> Result<(), DeviceError> {
+        (0..self.protocol.warm_ups).try_for_each(|_| prepared.0.graph.launch())?;
+        self.device.synchronize()
+    }
+
+    /// Microseconds of a call in one replay, by the device's clock.
+    fn replay(&self, captured: &Captured) -> Result<f64, DeviceError> {
+        let start = self.device.record()?;
+        captured.graph.launch()?;
+        let end = self.device.record()?;
+        self.device.synchronize()?;
+        Ok(f64::from(self.device.elapsed(&start, &end)?) * 1e3 / captured.calls as f64)
+    }
+}
+
+fn fill(device: &Device, memory: &Memory) -> Result<Allocation, DeviceError> {
+    let mut allocation = device.allocate(&memory.name, memory.len)?;
+    set_content(memory, &mut allocation)?;
+    Ok(allocation)
+}
+
+fn set_content(memory: &Memory, allocation: &mut Allocation) -> Result<(), DeviceError> {
+    match &memory.content {
+        Content::Bytes(bytes) => allocation.write(0, bytes),
+        Content::Repeated(block) => allocation.repeat(block),
+        Content::Poison => allocation.fill(0, POISON, memory.len as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_outgrow_the_l2_and_stay_few() {
+        let cold = Protocol::default();
+        assert_eq!(cold.sets(256 << 10), 24);
+        assert_eq!(cold.sets(64 << 20), 5);
+        assert_eq!(cold.sets(2 << 30), 2);
+        assert_eq!(cold.sets(0), 24);
+        assert_eq!(Protocol { warm_l2: true, ..cold }.sets(1), 1);
+    }
+}
