@@ -1,12 +1,14 @@
 //! What a kernel's source uses: handles, and the operations that are not methods of one.
 
 pub use crate::handles::{
-    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring, RowSums,
-    Rows, Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
+    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring,
+    RowSums, Rows, Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;
+pub use crate::ops::bulk::{commit_bulk, wait_bulk_all_but};
 pub use crate::ops::control::section;
 pub use crate::ops::cp_async::{commit, wait_all_but};
+pub use crate::ops::mbarrier::{MBarrier, PipelineState, mbarriers};
 pub use crate::ops::mma::mma_abt;
 pub use crate::ops::reduce::below;
 pub use crate::ops::shared::shared;
@@ -37,6 +39,11 @@ pub mod lane {
 /// The thread and its place in the CTA.
 pub mod thread {
     pub use crate::ops::index::thread_id as id;
+}
+
+/// Fences between proxies.
+pub mod fence {
+    pub use crate::ops::fence::{async_proxy, mbarrier_init};
 }
 
 /// Programmatic dependent launch.

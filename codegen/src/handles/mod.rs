@@ -17,7 +17,7 @@ pub use global::{Argument, Place, Rows, Slice};
 pub use lanes::{Lanes, Span};
 pub use register::{Acc, Cols, MmaA, MmaB, RowSums};
 pub use scalar::{Mask, Scalar};
-pub use shared::{Ring, SharedTile};
+pub use shared::{MBarriers, Ring, SharedTile};
 pub use vector::Vector;
 
 use crate::ir::ValueId;

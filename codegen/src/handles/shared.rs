@@ -38,3 +38,19 @@ macro_rules! handles {
 }
 
 handles! { SharedTile Ring }
+
+/// mbarriers in shared memory: of the CTA, or of each warp.
+#[derive(Clone, Copy)]
+pub struct MBarriers {
+    id: ValueId,
+}
+
+impl Handle for MBarriers {
+    fn id(self) -> ValueId {
+        self.id
+    }
+
+    fn from_id(id: ValueId) -> Self {
+        MBarriers { id }
+    }
+}

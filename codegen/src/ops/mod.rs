@@ -3,13 +3,16 @@
 
 pub mod arith;
 pub mod barrier;
+pub mod bulk;
 pub mod control;
 pub mod cp_async;
 pub mod example;
+pub mod fence;
 pub mod float;
 pub mod global;
 pub mod index;
 pub mod ldmatrix;
+pub mod mbarrier;
 pub mod mma;
 pub mod pdl;
 pub mod reduce;
@@ -71,12 +74,15 @@ pub struct Family {
 pub static CATALOGUE: &[&Family] = &[
     &arith::FAMILY,
     &barrier::FAMILY,
+    &bulk::FAMILY,
     &control::FAMILY,
     &cp_async::FAMILY,
+    &fence::FAMILY,
     &float::FAMILY,
     &global::FAMILY,
     &index::FAMILY,
     &ldmatrix::FAMILY,
+    &mbarrier::FAMILY,
     &mma::FAMILY,
     &pdl::FAMILY,
     &reduce::FAMILY,
@@ -103,6 +109,10 @@ pub enum Effect {
     Write(Space),
     /// Waits for other lanes, and orders memory with theirs.
     Barrier(Scope),
+    /// Tells others that wait, and does not wait itself.
+    Arrive,
+    /// Orders memory accesses of different proxies.
+    Fence,
     /// Starts copies that complete later.
     AsyncCopy,
     /// Waits for copies started before.

@@ -75,12 +75,18 @@ fn print_tile(cx: &mut Cx<'_, '_>) {
     let Type::Shared { tile, .. } = cx.result_type(0) else { return };
     let tile = &cx.kernel().tiles[tile.index()];
     let stages = tile.stages.map_or_else(String::new, |n| format!("[{n} stages]"));
+    print_declaration(cx, &format!("{} {stages}[{}][{}]", tile.dtype, tile.rows, tile.cols));
+}
+
+/// Prints the address of the shared memory that result 0 names, and `what` lies there.
+pub(super) fn print_declaration(cx: &mut Cx<'_, '_>, what: &str) {
+    let Type::Shared { tile, .. } = cx.result_type(0) else { return };
+    let tile = &cx.kernel().tiles[tile.index()];
     let of = if tile.copies > 1 { " of each warp" } else { "" };
     let swizzle = match tile.swizzle {
         Swizzle::None => String::new(),
         swizzle => format!(", {swizzle}"),
     };
-    let comment = format!("// {} {stages}[{}][{}]{of}{swizzle}", tile.dtype, tile.rows, tile.cols);
     let name = cx.result(0, &tile.name);
     let mut address = Expr::primary("shared");
     if tile.offset > 0 {
@@ -90,7 +96,7 @@ fn print_tile(cx: &mut Cx<'_, '_>) {
         let bytes = Expr::primary(tile.copy_bytes().to_string());
         address = plus(&address, &Expr::binary(prec::PRODUCT, "*", &cx.warp(), &bytes));
     }
-    cx.line(&format!("const unsigned {name} = {address};  {comment}"));
+    cx.line(&format!("const unsigned {name} = {address};  // {what}{of}{swizzle}"));
 }
 
 fn plus(a: &Expr, b: &Expr) -> Expr {
@@ -112,7 +118,7 @@ pub(super) fn chunk_address(base: &Expr, tile: &ir::SharedTile, row: &Expr, phas
 #[track_caller]
 pub fn shared<T: Element>([rows, cols]: [i32; 2]) -> SharedTile<T> {
     let loc = Loc::caller();
-    SharedTile::from_id(trace::with(|b| b.shared_tile(T::DTYPE, rows, cols, loc)))
+    SharedTile::from_id(trace::with(|b| b.shared_memory(&TILE, T::DTYPE, rows, cols, loc)))
 }
 
 #[track_caller]

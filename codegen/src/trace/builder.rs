@@ -7,7 +7,7 @@ use crate::ir::{
     ValueId,
 };
 use crate::loc::Loc;
-use crate::ops::{Effect, OpDef, Signature, arith, control, shared};
+use crate::ops::{Effect, OpDef, Signature, arith, control};
 
 /// Whether the CUDA compiler is told to unroll a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -176,8 +176,8 @@ impl Builder {
 
     // Shared memory
 
-    /// Declares a plain tile that the CTA shares, `rows x cols`.
-    pub fn shared_tile(&mut self, dtype: Dtype, rows: i32, cols: i32, loc: Loc) -> ValueId {
+    /// Declares a plain tile that the CTA shares, `rows x cols`, named by the result of `op`.
+    pub fn shared_memory(&mut self, op: &'static OpDef, dtype: Dtype, rows: i32, cols: i32, loc: Loc) -> ValueId {
         let (Some(rows), Some(cols)) = (positive(rows), positive(cols)) else {
             self.error(loc, format!("a tile has at least one row and one column, not {rows} x {cols}"), None);
             return self.value(Type::Error, Origin::Result, loc);
@@ -194,7 +194,7 @@ impl Builder {
             offset: 0,
             loc,
         });
-        self.emit(&shared::TILE, &[], Attrs::none().with("tile", u32::from(index)), loc)
+        self.emit(op, &[], Attrs::none().with("tile", u32::from(index)), loc)
     }
 
     /// Changes the tile that `id` declares, which nothing uses yet.

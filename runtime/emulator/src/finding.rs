@@ -23,6 +23,9 @@ pub enum FindingKind {
     SharedRace,
     /// An access to the source or destination of an asynchronous copy that has not been waited for.
     CopyInFlight,
+    /// Shared memory that was written through registers is accessed by a bulk copy or a tensor core without a proxy fence
+    /// between the two.
+    ProxyFence,
     /// Two unordered accesses to global memory by different CTAs, one of them a write.
     GlobalRace,
     /// Undefined bits reach an address, a predicate, or an output.
@@ -48,6 +51,7 @@ impl FindingKind {
             Self::BarrierMisuse => "barrier misuse",
             Self::SharedRace => "shared-memory race",
             Self::CopyInFlight => "copy in flight",
+            Self::ProxyFence => "missing proxy fence",
             Self::GlobalRace => "global-memory race between CTAs",
             Self::Undefined => "use of undefined bits",
             Self::BeforeWait => "access before the dependency wait",

@@ -8,6 +8,7 @@
 //! - races in shared memory, by happens-before over barriers, named barriers, warp barriers, mbarriers and asynchronous copies:
 //!   lock step, shuffles and matrix instructions order nothing;
 //! - reads and overwrites of asynchronous copies that nobody waited for;
+//! - stores to shared memory that reach a bulk copy without a proxy fence;
 //! - warp-wide operations that some lanes miss, misused barriers, deadlocks;
 //! - bits that nobody defined, where they reach an address, a predicate that decides something, or a declared output;
 //! - races in global memory between the CTAs of a launch;
@@ -60,8 +61,9 @@
 //! | check | proves | cannot see |
 //! |---|---|---|
 //! | bounds, alignment, rights | no lane's access left its allocation, shared memory or rights | an overrun into another object inside one allocation |
-//! | shared-memory races | every two accesses to a byte, one a write, are ordered by barriers, warp barriers, mbarriers or waits for copies; the verdict does not depend on the seed unless the kernel's synchronisation does | missing proxy fences; stores by one instruction that agree in the value count as harmless |
+//! | shared-memory races | every two accesses to a byte, one a write, are ordered by barriers, warp barriers, mbarriers or waits for copies; the verdict does not depend on the seed unless the kernel's synchronisation does | stores by one instruction that agree in the value count as harmless |
 //! | copies in flight | nobody touched the bytes of an asynchronous copy between its start and a wait that serves the toucher | the same of tensor-map copies, which are refused |
+//! | proxy fences | what was stored through registers reached bulk copies, and mbarriers that were initialised reached copies that complete on them, by way of a fence | fences for aliased addresses, and between ordinary and constant or texture accesses |
 //! | collectives and barriers | all lanes that must take part did, with the same count | two barriers swapped in a way that still matches |
 //! | definedness | no undefined bit reached an address, a deciding predicate or a declared output; exact through moves, logic and shifts, by element through arithmetic, by row and column through mma | bits defined by a wrong value |
 //! | global races | no two CTAs touched a byte, one writing, without an atomic between them | a race hidden by a third CTA's access in between; missing fences around atomics |

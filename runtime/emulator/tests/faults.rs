@@ -295,3 +295,85 @@ fn a_producer_that_does_not_wait_overwrites_what_is_being_read() {
     });
     assert!(found);
 }
+
+/// The kernel that stores a tile by a bulk copy.
+fn bulk_store(k: &Kernel, options: &Options) -> Report {
+    let mut m = Memory::default();
+    let out = m.with("out", &[0i32; 256]);
+    common::run(k, &Launch::new([2, 1, 1], [128, 1, 1]).arg(out), &mut m, options)
+}
+
+#[test]
+fn a_bulk_store_of_what_registers_stored_needs_a_proxy_fence() {
+    let k = without("async", "bulk_store", "fence.proxy.async", 0);
+    for options in every_schedule(3) {
+        let report = bulk_store(&k, &options);
+        let finding = expect(&report, FindingKind::ProxyFence, "async", "cp.async.bulk.global.shared::cta.bulk_group");
+        let store = line_of("async", "tile[threadIdx.x] = threadIdx.x");
+        assert_eq!(finding.other.as_ref().unwrap().sources[0].line, store);
+    }
+}
+
+#[test]
+fn a_proxy_fence_before_the_stores_does_not_serve_them() {
+    let text = text("async");
+    let entry = text.find(".entry bulk_store(").unwrap();
+    let (before, body) = text.split_at(entry);
+    let store = body.find("st.shared").unwrap();
+    let fence = body.find("fence.proxy.async.shared::cta;").unwrap();
+    assert!(store < fence);
+    let body = body.replacen("fence.proxy.async.shared::cta;", "", 1);
+    let body = body.replacen("st.shared", "fence.proxy.async.shared::cta;\nst.shared", 1);
+    let k = Module::parse(format!("{before}{body}")).unwrap().entry("bulk_store").unwrap();
+    let report = bulk_store(&k, &Options::default());
+    assert!(report.findings.iter().any(|f| f.kind == FindingKind::ProxyFence), "{report:#?}");
+}
+
+#[test]
+fn a_new_mbarrier_needs_a_fence_before_copies_complete_on_it() {
+    let k = without("async", "bulk_ring", "fence.mbarrier_init", 0);
+    for options in every_schedule(3) {
+        expect(&ring(&k, &options), FindingKind::ProxyFence, "async", "cp.async.bulk.shared::cta.global");
+    }
+    let k = mutate("async", "bulk_ring", "fence.mbarrier_init.release.cluster", 0, "fence.proxy.async.shared::cta");
+    for options in every_schedule(3) {
+        assert_eq!(ring(&k, &options).findings, []);
+    }
+}
+
+/// The ring with `bytes` expected of each copy of 1024.
+fn expecting(bytes: u32) -> Kernel {
+    let text = text("async");
+    let entry = text.find(".entry bulk_ring(").unwrap();
+    let (before, body) = text.split_at(entry);
+    let line = body.lines().find(|line| line.contains("mbarrier.arrive.expect_tx")).unwrap();
+    let register = line.rsplit(' ').next().unwrap().trim_end_matches(';');
+    let changed = line.replace(register, &bytes.to_string());
+    Module::parse(format!("{before}{}", body.replacen(line, &changed, 1))).unwrap().entry("bulk_ring").unwrap()
+}
+
+#[test]
+fn too_few_bytes_expected_are_barrier_misuse() {
+    for bytes in [0, 512] {
+        for options in every_schedule(2) {
+            let report = ring(&expecting(bytes), &options);
+            let found = report.findings.iter().find(|f| f.kind == FindingKind::BarrierMisuse);
+            let found = found.unwrap_or_else(|| panic!("{options:?}: {report:#?}"));
+            let Some(Address::Shared { variable: Some((name, _)), .. }) = &found.address else { panic!("{found:?}") };
+            assert!(name.contains("full"), "{name}");
+        }
+    }
+    let late = Options { cp_async: CpAsync::Late, ..Options::default() };
+    let more = "copies have brought 512 bytes more than it expects";
+    assert!(ring(&expecting(512), &late).findings.iter().any(|f| f.detail.contains(more)));
+}
+
+#[test]
+fn too_many_bytes_expected_are_a_deadlock_that_names_the_mbarrier() {
+    for options in every_schedule(2) {
+        let report = ring(&expecting(1040), &options);
+        let found = report.findings.iter().find(|f| f.kind == FindingKind::Deadlock).expect("a deadlock");
+        let waits = "the mbarrier here has all arrivals of phase 0 and waits for 16 bytes that nothing copies";
+        assert!(found.detail.ends_with(waits), "{found:?}");
+    }
+}

@@ -96,7 +96,24 @@ impl fmt::Display for Finding {
 pub(super) fn help(kind: FindingKind, access: &Access, other: Option<&Access>) -> Option<String> {
     let same_lane = |other: &Access| (other.cta, other.warp, other.lane) == (access.cta, access.warp, access.lane);
     let same_warp = |other: &Access| (other.cta, other.warp) == (access.cta, access.warp);
+    let loads = |access: &Access| access.opcode.starts_with("cp.async.bulk.shared::cta");
+    let stores = |access: &Access| access.opcode.starts_with("cp.async.bulk.global");
     let text = match (kind, other) {
+        (FindingKind::SharedRace | FindingKind::CopyInFlight, Some(_)) if loads(access) => {
+            "let those who use the bytes arrive at an mbarrier when they are done, and wait for its phase before the copy"
+        }
+        (FindingKind::CopyInFlight, Some(other)) if loads(other) => {
+            "wait for the phase of the mbarrier that counts the copy's bytes: `full.at(stage).wait(parity)`"
+        }
+        (FindingKind::CopyInFlight, Some(other)) if stores(other) => {
+            "wait for the store's group first: `wait_bulk_all_but(n)` with n the number of later groups that may still be in flight"
+        }
+        (FindingKind::ProxyFence, Some(other)) if other.opcode.starts_with("mbarrier.init") => {
+            "put `fence::mbarrier_init()` behind the initialisation, in the thread that does it"
+        }
+        (FindingKind::ProxyFence, _) => {
+            "put `fence::async_proxy()` behind the stores, in the threads that store, and a barrier behind that"
+        }
         (FindingKind::SharedRace, Some(other)) if same_warp(other) => {
             "put a `warp::sync()` between the two, or a `cta::sync()`: lanes of a warp are not ordered by running in step"
         }

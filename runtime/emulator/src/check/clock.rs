@@ -8,37 +8,57 @@ use crate::exec::lanes::{FULL, LANES};
 
 /// Epochs known, by agent; agents past the end are unknown (0).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Clock(Vec<u32>);
+pub(crate) struct Clock {
+    known: Vec<u32>,
+    /// Epochs whose accesses a proxy fence lies behind: ordered before accesses through the async proxy too. Empty until
+    /// there is a fence.
+    fenced: Vec<u32>,
+}
 
 impl Clock {
     fn new(agents: usize) -> Self {
-        Self(vec![0; agents])
+        Self { known: vec![0; agents], fenced: Vec::new() }
     }
 
     #[inline(always)]
     pub fn of(&self, agent: u32) -> u32 {
-        self.0.get(agent as usize).copied().unwrap_or(0)
+        self.known.get(agent as usize).copied().unwrap_or(0)
+    }
+
+    /// The last epoch of `agent` that a proxy fence lies behind.
+    pub fn fenced(&self, agent: u32) -> u32 {
+        self.fenced.get(agent as usize).copied().unwrap_or(0)
     }
 
     pub fn set(&mut self, agent: u32, epoch: u32) {
-        let agent = agent as usize;
-        if self.0.len() <= agent {
-            self.0.resize(agent + 1, 0);
-        }
-        self.0[agent] = epoch;
+        put(&mut self.known, agent, epoch);
     }
 
     pub fn clear(&mut self) {
-        self.0.fill(0);
+        self.known.fill(0);
+        self.fenced.clear();
     }
 
     pub fn join(&mut self, other: &Self) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
-        }
+        join(&mut self.known, &other.known);
+        join(&mut self.fenced, &other.fenced);
+    }
+}
+
+fn put(epochs: &mut Vec<u32>, agent: u32, epoch: u32) {
+    let agent = agent as usize;
+    if epochs.len() <= agent {
+        epochs.resize(agent + 1, 0);
+    }
+    epochs[agent] = epoch;
+}
+
+fn join(mine: &mut Vec<u32>, theirs: &[u32]) {
+    if mine.len() < theirs.len() {
+        mine.resize(theirs.len(), 0);
+    }
+    for (mine, theirs) in mine.iter_mut().zip(theirs) {
+        *mine = (*mine).max(*theirs);
     }
 }
 
@@ -120,6 +140,23 @@ impl WarpClock {
         } else {
             self.per_lane(lanes, |known| known.clone_from(clock));
         }
+    }
+
+    /// `lanes` execute a proxy fence: what they know and did goes before what the async proxy does after it.
+    pub fn fence(&mut self, lanes: u32, live: u32) {
+        let (first, epoch) = (self.first, self.epoch);
+        let fence = |clock: &mut Clock| {
+            let known = std::mem::take(&mut clock.known);
+            join(&mut clock.fenced, &known);
+            clock.known = known;
+            // Of another lane's accesses, only those that this one is ordered after are asked about.
+            each(lanes).for_each(|lane| put(&mut clock.fenced, first + lane, epoch));
+        };
+        match &mut self.known {
+            Known::Uniform(known) if live & !lanes == 0 => fence(known),
+            _ => self.per_lane(lanes, fence),
+        }
+        self.epoch += 1;
     }
 
     fn per_lane(&mut self, lanes: u32, change: impl Fn(&mut Clock)) {

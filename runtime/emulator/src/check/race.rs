@@ -37,6 +37,8 @@ struct MBarrierClock {
     /// Agent of the copies that complete on it.
     agent: u32,
     phases: u32,
+    /// Its initialisation, while nothing made that visible to bulk copies.
+    unfenced: Option<Touch>,
 }
 
 impl Races {
@@ -253,11 +255,68 @@ impl Cx<'_> {
     /// An mbarrier is initialised or invalidated.
     pub fn mbarrier_written(&mut self, offset: u32, lane: u32) {
         self.shared_touched(lane, offset, 8, Kind::Write);
+        let (agent, pc) = (self.warp.id * LANES as u32 + lane, self.pc);
         if let Some(races) = &mut self.cta.races {
+            let epoch = races.warps[self.warp.id as usize].epoch;
             let b = races.mbarrier(offset);
             b.gathering.clear();
             b.complete.clear();
+            b.unfenced = Some(Touch { agent, epoch, pc, bytes: 0xf, kind: Kind::Write });
         }
+    }
+
+    /// fence.mbarrier_init: what the executing lanes initialised is visible to bulk copies.
+    pub fn mbarriers_fenced(&mut self) {
+        let (first, mask) = (self.warp.id * LANES as u32, self.mask);
+        if let Some(races) = &mut self.cta.races {
+            let by_these = |touch: &Touch| {
+                touch.agent.checked_sub(first).is_some_and(|lane| lane < LANES as u32 && mask >> lane & 1 != 0)
+            };
+            races.mbarriers.values_mut().for_each(|b| b.unfenced = b.unfenced.filter(|touch| !by_these(touch)));
+        }
+    }
+
+    /// fence.proxy.async.
+    pub fn proxy_fenced(&mut self) {
+        let (lanes, live) = (self.mask, self.warp.live());
+        if let Some(races) = &mut self.cta.races {
+            races.warps[self.warp.id as usize].fence(lanes, live);
+        }
+    }
+
+    /// Before the async proxy reads or writes `bytes` bytes of shared memory for `lane`: what was written there through
+    /// registers needs a proxy fence on the way here.
+    pub fn async_proxy_touches(&mut self, lane: u32, offset: u32, bytes: u32) {
+        let Some(races) = &self.cta.races else { return };
+        let clock = races.warps[self.warp.id as usize].of(lane);
+        let mut words = offset / 4..(offset + bytes).div_ceil(4);
+        let unfenced = words
+            .find_map(|word| Some((races.shadow.unfenced_write(word as usize, races.first_mbarrier, clock)?, word)));
+        if let Some((write, word)) = unfenced {
+            let detail = "bytes that were stored through registers are accessed through the async proxy without a \
+                          `fence.proxy.async` between the two";
+            self.unfenced(write, lane, word * 4, detail.to_owned());
+        }
+    }
+
+    /// A bulk copy is to complete on an mbarrier: its initialisation must be visible to it.
+    fn mbarrier_seen_by_copy(&mut self, barrier: u32, lane: u32) {
+        let Some(races) = &mut self.cta.races else { return };
+        let Some(init) = races.mbarrier(barrier).unfenced else { return };
+        if init.epoch > races.warps[self.warp.id as usize].of(lane).fenced(init.agent) {
+            let detail = "a bulk copy completes on an mbarrier whose initialisation no `fence.mbarrier_init` (or \
+                          `fence.proxy.async`) made visible to it";
+            self.unfenced(init, lane, barrier, detail.to_owned());
+        }
+    }
+
+    #[cold]
+    fn unfenced(&mut self, earlier: Touch, lane: u32, offset: u32, detail: String) {
+        let place = self.shared_address(offset);
+        let mut other = self.access(lane);
+        (other.warp, other.lane) = (earlier.agent / LANES as u32, earlier.agent % LANES as u32);
+        other.at(self.env.code, earlier.pc);
+        self.report(FindingKind::ProxyFence, lane, Some(place), Some(other), detail);
     }
 
     /// Lanes arrive at an mbarrier.
@@ -294,9 +353,11 @@ impl Cx<'_> {
 
     /// A bulk copy has been issued: until its mbarrier or group says so, its shared bytes belong to it.
     pub fn bulk_started(&mut self, copy: &BulkCopy) {
+        self.async_proxy_touches(copy.lane, copy.shared, copy.size);
         match copy.direction {
             Direction::Store { .. } => self.in_flight(copy.lane, copy.shared, copy.size, Kind::Read),
             Direction::Load { barrier } => {
+                self.mbarrier_seen_by_copy(barrier, copy.lane);
                 self.in_flight(copy.lane, copy.shared, copy.size, Kind::Write);
                 let pseudo = |at: u32| Copy {
                     lane: copy.lane as u8,

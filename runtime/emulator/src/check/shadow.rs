@@ -153,6 +153,20 @@ impl Shadow {
         conflict
     }
 
+    /// A write of the word by an agent below `agents` that no proxy fence known to `clock` lies behind.
+    pub fn unfenced_write(&self, word: usize, agents: u32, clock: &Clock) -> Option<Touch> {
+        let unfenced = |agent: u32, epoch: u32| agent < agents && epoch > clock.fenced(agent);
+        let w = &self.words[word];
+        if w.write.tag != LISTED {
+            let write = w.write;
+            return (write.epoch != 0 && unfenced(write.agent(), write.epoch)).then(|| unpack(write, Kind::Write));
+        }
+        let writes = self.lists[w.write.epoch as usize].iter().filter(|group| group.kind != Kind::Read);
+        writes
+            .flat_map(|group| (0..32).filter(|lane| group.lanes >> lane & 1 != 0).map(|lane| group.touch(lane)))
+            .find(|touch| unfenced(touch.agent, touch.epoch))
+    }
+
     /// The number of the word's list, made from its packed entries if it has none.
     fn list_of(&mut self, word: usize) -> usize {
         let w = self.words[word];

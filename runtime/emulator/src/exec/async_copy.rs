@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::access::{Target, WORDS, undefined_bytes};
 use super::lanes::LANES;
 use super::{CpAsync, Cx};
+use crate::finding::FindingKind;
 use crate::memory::{Cursor, byte_mask};
 
 /// A copy of up to 16 bytes from global to shared memory.
@@ -195,10 +196,36 @@ impl<'a> Cx<'a> {
 
     /// Completes the phase of an mbarrier if everything has arrived.
     pub fn settle(&mut self, barrier: u32) {
-        if self.cta.mbarriers.get_mut(&barrier).is_some_and(|b| b.settle()) {
+        let Some(b) = self.cta.mbarriers.get_mut(&barrier) else { return };
+        if b.settle() {
             self.mbarrier_completed(barrier);
+            self.report_unexpected(barrier);
+        } else if b.pending == 0 && b.transactions < 0 {
+            let (phase, more) = (b.phase, -b.transactions);
+            let detail = format!(
+                "all arrivals of phase {phase} are in, and copies have brought {more} bytes more than it expects: it can \
+                 never complete"
+            );
+            let place = self.shared_address(barrier);
+            self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), Some(place), None, detail);
         }
         self.cta.progress += 1;
+    }
+
+    /// A phase has completed: copies that were to complete on it and have not landed were not expected.
+    fn report_unexpected(&mut self, barrier: u32) {
+        let left = |copy: &&BulkCopy| copy.direction == Direction::Load { barrier };
+        let Some(&copy) = self.cta.bulk.iter().find(left) else { return };
+        let phase = self.cta.mbarriers.get(&barrier).map_or(0, |b| b.phase.wrapping_sub(1));
+        let detail = format!(
+            "phase {phase} is complete before the {} bytes of a copy that was started in it: no `expect_tx` announced them",
+            copy.size
+        );
+        let mut other = self.access(copy.lane);
+        other.warp = copy.warp;
+        other.at(self.env.code, copy.pc);
+        let place = self.shared_address(barrier);
+        self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), Some(place), Some(other), detail);
     }
 
     pub fn start_bulk(&mut self, copy: BulkCopy) {

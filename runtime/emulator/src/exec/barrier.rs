@@ -99,6 +99,21 @@ impl CtaState {
         true
     }
 
+    /// The first mbarrier whose phase has begun and cannot end, and what it waits for.
+    pub fn waiting_mbarrier(&self) -> Option<(u32, String)> {
+        let begun = self.mbarriers.iter().filter(|(_, b)| b.pending < b.expected || b.transactions != 0);
+        let (&offset, b) = begun.min_by_key(|(offset, _)| **offset)?;
+        let (phase, pending, bytes) = (b.phase, b.pending, b.transactions);
+        let arrivals = format!("waits, in phase {phase}, for {pending} more of {} arrivals", b.expected);
+        Some(match (pending, bytes) {
+            (0, _) => {
+                (offset, format!("has all arrivals of phase {phase} and waits for {bytes} bytes that nothing copies"))
+            }
+            (_, ..=0) => (offset, arrivals),
+            _ => (offset, format!("{arrivals} and for {bytes} bytes")),
+        })
+    }
+
     /// Lanes have ended; barriers that wait for all threads no longer wait for them.
     pub fn lanes_end(&mut self, warp: u32, lanes: u32) {
         self.live_threads -= lanes.count_ones();

@@ -237,8 +237,14 @@ impl Cta {
         };
         let pc = warp.position().saturating_sub(1);
         let access = Access::new(env.code, pc, self.state.id, warp.id, 0);
-        let detail = "every warp polls, and nothing is left that could end it".to_string();
-        self.state.findings.add(env.code, FindingKind::Deadlock, access, None, None, detail);
+        let mut detail = "every warp polls, and nothing is left that could end it".to_string();
+        let waiting = self.state.waiting_mbarrier();
+        let cx = Cx { warp: &mut self.warps[0], cta: &mut self.state, env, mask: 0, pc };
+        let place = waiting.as_ref().map(|(offset, _)| cx.shared_address(*offset));
+        if let Some((_, missing)) = &waiting {
+            detail += &format!(": the mbarrier here {missing}");
+        }
+        self.state.findings.add(env.code, FindingKind::Deadlock, access, place, None, detail);
         Ok(Turn::Ended)
     }
 

@@ -281,6 +281,8 @@ fn bulk_wait(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 fn fence(f: &mut Form<'_, '_>) -> Result<Run> {
+    let initialised = f.flag("mbarrier_init");
+    let (proxy, asynchronous) = (f.flag("proxy"), f.flag("async"));
     f.ignore(&[
         "cta",
         "cluster",
@@ -292,21 +294,35 @@ fn fence(f: &mut Form<'_, '_>) -> Result<Run> {
         "acquire",
         "release",
         "relaxed",
-        "proxy",
-        "async",
         "async::generic",
         "alias",
         "global",
         "shared::cta",
         "shared::cluster",
-        "mbarrier_init",
         "sync_restrict::shared::cta",
         "sync_restrict::shared::cluster",
         "async.global",
     ]);
     f.taint = Taint::Own;
-    fn run(_: &mut Cx<'_>, _: &Inst) -> Flow {
+    f.aux = if initialised {
+        INITIALISED
+    } else if proxy && asynchronous {
+        PROXY
+    } else {
+        ORDINARY
+    };
+    fn run(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+        match inst.aux {
+            INITIALISED => cx.mbarriers_fenced(),
+            PROXY => cx.proxy_fenced(),
+            _ => {}
+        }
         Flow::Next
     }
     Ok(run)
 }
+
+/// What a fence concerns: mbarriers that were initialised, the async proxy, or only ordinary accesses.
+const ORDINARY: u32 = 0;
+const INITIALISED: u32 = 1;
+const PROXY: u32 = 2;
