@@ -1,0 +1,13 @@
+//! The seed failure, end to end: a decode step that corrupts some conversations, only captured, only with more than one
+//! request, only in bf16, and never while somebody clones a tensor to catch it.
+//!
+//! [`layer`] records one layer with the real indexer kernels; [`host`] says where a caching allocator puts its tensors;
+//! [`study`] runs it in many orders on a [`backend`] and lets every instrument look; [`story`] tells what they saw.
+
+pub mod backend;
+pub mod host;
+pub mod kernels;
+pub mod layer;
+pub mod programs;
+pub mod story;
+pub mod study;

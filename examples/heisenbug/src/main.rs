@@ -1,0 +1,75 @@
+//! `cargo run --release -p heisenbug`: the story, told from what was seen.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anstream::{eprintln, print, println};
+use clap::Parser;
+use heisenbug::backend::{Backend, Emulator};
+use heisenbug::programs::Programs;
+use heisenbug::{story, study};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lathe::target::Target;
+
+/// A decode step that corrupts some conversations: only captured, only with a batch, only in bf16, and never while
+/// somebody clones a tensor to catch it
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  heisenbug                        the whole story
+  heisenbug --orders 200           with tighter intervals
+  heisenbug --svg map.svg          and a memory map of the layer
+  heisenbug --json | jq .cells     what was seen, for programs")]
+struct Args {
+    /// Random orders of each variant
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    orders: u64,
+
+    /// Seed of the first random order
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+
+    /// What to compile the kernels for
+    #[arg(long, value_name = "ARCH", default_value = "sm_120a")]
+    target: Target,
+
+    /// Write a memory map of the layer
+    #[arg(long, value_name = "SVG")]
+    svg: Option<PathBuf>,
+
+    /// Print what was seen as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match tell(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\x1b[1;31merror\x1b[0m: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tell(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+    let backend = Emulator { target: args.target };
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg} ({elapsed})")?);
+    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    bar.set_message("compiling");
+    let programs = Programs::compile(backend.target())?;
+    let options = study::Options { orders: args.orders, seed: args.seed };
+    let seen = study::run(&backend, &programs, options, &mut |stage| bar.set_message(stage.to_owned()))?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.svg {
+        std::fs::write(path, &seen.picture).map_err(|error| format!("{}: {error}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&seen)?);
+    } else {
+        print!("{}", story::tell(&seen));
+    }
+    Ok(())
+}
