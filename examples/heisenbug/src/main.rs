@@ -22,11 +22,11 @@ Examples:
   heisenbug --json | jq .cells     what was seen, for programs")]
 struct Args {
     /// Random orders of each variant
-    #[arg(long, value_name = "N", default_value_t = 40)]
+    #[arg(long, value_name = "N", default_value_t = study::Options::default().orders)]
     orders: u64,
 
     /// Seed of the first random order
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = study::Options::default().seed)]
     seed: u64,
 
     /// What to compile the kernels for

@@ -75,7 +75,7 @@ fn write(study: &Study, out: &mut String) -> std::fmt::Result {
     writeln!(out, "   the same replays under the canary:  {} wrong", rate(&observed.captured))?;
     writeln!(
         out,
-        "   canary: {} chunks of the index keys changed outside this step's slots (it would have seen {:.1} % of replays)",
+        "   canary: {} chunks of the index keys changed outside this step's slots (95 % sure to see it from {:.1} % of replays on)",
         observed.intrusions,
         100.0 * observed.would_have_seen
     )?;

@@ -37,6 +37,12 @@ pub struct Options {
     pub seed: u64,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self { orders: 24, seed: 0 }
+    }
+}
+
 /// Why a study could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError<E: std::error::Error + 'static> {

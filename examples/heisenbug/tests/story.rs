@@ -16,7 +16,7 @@ fn study() -> &'static Study {
     static STUDY: OnceLock<Study> = OnceLock::new();
     STUDY.get_or_init(|| {
         let programs = Programs::compile(backend().target()).unwrap();
-        run(&backend(), &programs, Options { orders: 24, seed: 0 }, &mut |_| {}).unwrap()
+        run(&backend(), &programs, Options::default(), &mut |_| {}).unwrap()
     })
 }
 
@@ -107,6 +107,19 @@ fn the_story_the_json_and_the_picture_show_what_was_seen() {
     for name in ["residual", "keep residual", "alternate"] {
         assert!(study.picture.contains(name), "{name}");
     }
+}
+
+/// `UPDATE_EXPECT=1` writes the page and its picture anew.
+#[test]
+fn the_page_shows_this_run() {
+    let page = include_str!("../../../docs/heisenbug.md");
+    let (before, rest) = page.split_once("```text\n").expect("the page shows a run");
+    let (_, after) = rest.split_once("```\n").expect("the run ends");
+    let told = anstream::adapter::strip_str(&story::tell(study())).to_string();
+    let lines: Vec<&str> = told.lines().map(str::trim_end).collect();
+    let now = format!("{before}```text\n{}\n```\n{after}", lines.join("\n"));
+    expect_test::expect_file!["../../../docs/heisenbug.md"].assert_eq(&now);
+    expect_test::expect_file!["../../../docs/heisenbug.svg"].assert_eq(&study().picture);
 }
 
 #[test]
