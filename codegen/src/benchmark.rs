@@ -19,6 +19,8 @@ pub struct Benchmark {
     pub sizes: fn() -> Vec<Size>,
     /// Every way to launch the kernel at a size on a machine, the launch rule's choice first.
     pub configurations: fn(&Size, Machine) -> Vec<Configuration>,
+    /// What a size asks for, whatever computes it.
+    pub work: fn(&Size) -> Result<Work, SizeError>,
     /// Memory, arguments and judge of a size: the same for every configuration.
     pub workload: fn(&Size) -> Result<Workload, SizeError>,
 }
@@ -138,14 +140,12 @@ impl Configuration {
     }
 }
 
-/// A launch to be timed: memory, arguments, what it is worth, and a judge.
+/// A launch to be timed: memory, arguments, and a judge.
 pub struct Workload {
     /// What the arguments point into.
     pub memory: Vec<Memory>,
     /// Arguments, in the order of the kernel's parameters.
     pub args: Vec<Arg>,
-    /// What the launch must do at least.
-    pub work: Work,
     /// Judges memory after a launch, given what each [checked](Memory::checked) part holds, in order.
     pub judge: Judge,
 }
@@ -201,7 +201,7 @@ impl Workload {
     ///
     /// # Panics
     /// If a buffer of the case has a gap: such a case checks addresses, and is no measure of speed.
-    pub fn of_case(case: Case, work: Work) -> Workload {
+    pub fn of_case(case: Case) -> Workload {
         let Case { buffers, args, verify, .. } = case;
         let memory = buffers.iter().map(Memory::of_buffer).collect();
         let about: Vec<(String, Dtype)> = buffers.into_iter().map(|buffer| (buffer.name, buffer.dtype)).collect();
@@ -210,7 +210,7 @@ impl Workload {
             let buffers = buffers.map(|((name, dtype), bytes)| Buffer::from_bytes(name.clone(), *dtype, bytes.clone()));
             verify(&buffers.collect::<Vec<_>>())
         };
-        Workload { memory, args, work, judge: Box::new(judge) }
+        Workload { memory, args, judge: Box::new(judge) }
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
                 ..Verdict::default()
             }),
         };
-        let workload = Workload::of_case(case, Work::default());
+        let workload = Workload::of_case(case);
         assert!(matches!(&workload.memory[0].content, Content::Bytes(bytes) if bytes[..] == [1, 2]));
         assert!(matches!(workload.memory[1].content, Content::Poison));
         let verdict = (workload.judge)(&[vec![1, 2], vec![7, 8, 9], vec![]]);

@@ -110,6 +110,7 @@ pub fn entry() -> Entry {
             axes: logits::AXES,
             sizes: logits::sizes,
             configurations: |size, machine| logits::walks(size, machine, || bf16_paged_mqa_logits(size.heads as i32)),
+            work: |size| logits::work(KeyFormat::Bf16, size),
             workload: |size| logits::workload(KeyFormat::Bf16, size),
         }),
     }

@@ -55,6 +55,7 @@ pub fn entry() -> Entry {
             axes: store::AXES,
             sizes: store::sizes,
             configurations: |size, _| store::configurations(size, bf16_index_k_store::<i64>()),
+            work: |size| store::scatter_work(KeyFormat::Bf16, size),
             workload: |size| store::scatter(KeyFormat::Bf16, size),
         }),
     }

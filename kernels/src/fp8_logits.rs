@@ -121,6 +121,7 @@ pub fn entry() -> Entry {
                 let kernel = || fp8_paged_mqa_logits(size.heads as i32, ctas_per_sm(machine.target));
                 logits::walks(size, machine, kernel)
             },
+            work: |size| logits::work(KeyFormat::Fp8, size),
             workload: |size| logits::workload(KeyFormat::Fp8, size),
         }),
     }

@@ -90,6 +90,7 @@ pub fn entry() -> Entry {
             axes: store::AXES,
             sizes: store::sizes,
             configurations: |size, _| store::configurations(size, fp8_index_k_store::<i64>(false)),
+            work: |size| store::scatter_work(KeyFormat::Fp8, size),
             workload: |size| store::scatter(KeyFormat::Fp8, size),
         }),
     }

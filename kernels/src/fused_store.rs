@@ -154,6 +154,7 @@ pub fn bf16_entry() -> Entry {
             axes: store::AXES,
             sizes: store::fused_sizes,
             configurations: |size, _| store::configurations(size, bf16_fused_index_k_store::<i32>()),
+            work: |size| store::fused_work(KeyFormat::Bf16, size),
             workload: |size| store::fused(KeyFormat::Bf16, size),
         }),
     }
@@ -182,6 +183,7 @@ pub fn fp8_entry() -> Entry {
             axes: store::AXES,
             sizes: store::fused_sizes,
             configurations: |size, _| store::configurations(size, fp8_fused_index_k_store::<i32>(false)),
+            work: |size| store::fused_work(KeyFormat::Fp8, size),
             workload: |size| store::fused(KeyFormat::Fp8, size),
         }),
     }

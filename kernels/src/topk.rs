@@ -157,6 +157,7 @@ pub fn entry() -> Entry {
                     (topk_page_transform(size.top_k as i32), topk_grid((size.batch * size.next_n) as usize));
                 vec![Configuration { parameters: Vec::new(), kernel, grid }]
             },
+            work: benchmarks::topk::work,
             workload: benchmarks::topk::workload,
         }),
     }

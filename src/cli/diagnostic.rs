@@ -215,7 +215,8 @@ mod tests {
     /// The message without colours, over a source file of these lines.
     fn rendered(diagnostic: &Diagnostic, source: &'static str) -> String {
         let variants = |_| Vec::new();
-        let entry = Entry { name: "k", about: "", file: "kernels/k.rs", source, equivalents: &[], variants, benchmark: None };
+        let entry =
+            Entry { name: "k", about: "", file: "kernels/k.rs", source, equivalents: &[], variants, benchmark: None };
         let entries = [entry];
         anstream::adapter::strip_str(&diagnostic.render(&Sources::new(&entries))).to_string()
     }

@@ -9,6 +9,7 @@
 //! A command is a module here with an `Args` for clap and `run(&Args, &Context) -> Outcome`. Its result goes to
 //! standard output, what it is busy with to standard error, and a failed check is `Ok(ExitCode::FAILURE)`.
 
+mod bench;
 mod check;
 mod diagnostic;
 mod doctor;
@@ -70,6 +71,7 @@ struct Cli {
 enum Command {
     Check(check::Args),
     Emit(emit::Args),
+    Bench(bench::Args),
     Mutate(mutate::Args),
     List(list::Args),
     Doctor(doctor::Args),
@@ -92,6 +94,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     let outcome = match &cli.command {
         Command::Check(args) => check::run(args, &context),
         Command::Emit(args) => emit::run(args, &context),
+        Command::Bench(args) => bench::run(args, &context),
         Command::Mutate(args) => mutate::run(args, &context),
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),

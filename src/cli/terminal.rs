@@ -39,3 +39,9 @@ pub fn bar(length: usize) -> ProgressBar {
     bar.enable_steady_tick(TICK);
     bar
 }
+
+/// The same for steps that take seconds, with the time that is left.
+pub fn bar_with_time_left(length: usize) -> ProgressBar {
+    let template = "{spinner:.green} {bar:24.green} {pos}/{len}, {eta} left, {msg}";
+    bar(length).with_style(ProgressStyle::with_template(template).expect("a constant template"))
+}

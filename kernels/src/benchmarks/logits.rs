@@ -62,12 +62,44 @@ pub fn walks(size: &Size, machine: Machine, kernel: impl Fn() -> Result<Kernel, 
     grids.into_iter().map(configuration).collect()
 }
 
-/// Memory, arguments and judge; the arguments are those of [`LogitsSpec::case`](crate::cases::logits::LogitsSpec::case).
-pub fn workload(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
+/// Refuses sizes that no kernel computes.
+fn accept(size: &Size) -> Result<(), SizeError> {
     one_of("heads", size.heads.into(), &HEADS)?;
     within("next_n", size.next_n.into(), 1, MAX_NEXT_N as u64)?;
     within("batch", size.batch.into(), 1, MAX_ROWS as u64 / u64::from(size.next_n))?;
-    within("keys", size.max_len().into(), 1, MAX_KEYS)?;
+    within("keys", size.max_len().into(), 1, MAX_KEYS)
+}
+
+/// Each input read once, each logit written once, every key multiplied with every query of its request.
+pub fn work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
+    accept(size)?;
+    let pages = |len: u64| len.div_ceil(PAGE_SLOTS as u64);
+    let (mut keys, mut entries, mut logits, mut turns) = (0, 0, 0, 0);
+    for len in size.lengths() {
+        keys += u64::from(len);
+        entries += pages(len.into());
+        for row in lens_ratio_1(len as i32, size.next_n as i32) {
+            logits += row as u64;
+            turns += pages(row as u64);
+        }
+    }
+    let rows = u64::from(size.batch) * u64::from(size.next_n);
+    let heads = u64::from(size.heads);
+    let key_bytes = (HEAD_DIM * format.element_bytes()) as u64;
+    let scale_bytes = if format == KeyFormat::Fp8 { 4 } else { 0 };
+    Ok(Work {
+        read: keys * (key_bytes + scale_bytes) + rows * (heads * (key_bytes + 4) + 4) + entries * 4,
+        written: logits * 4,
+        streamed: keys * key_bytes,
+        flops: 2 * logits * heads * HEAD_DIM as u64,
+        multiplies: Some(format.dtype()),
+        turns,
+    })
+}
+
+/// Memory, arguments and judge; the arguments are those of [`LogitsSpec::case`](crate::cases::logits::LogitsSpec::case).
+pub fn workload(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
+    accept(size)?;
     let problem = Arc::new(Problem::new(format, *size));
     let element = format.element_bytes() as i64;
     let page_bytes = format.page_bytes() as i64;
@@ -88,7 +120,6 @@ pub fn workload(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
     Ok(Workload {
         memory: problem.memory(),
         args,
-        work: problem.work(),
         judge: Box::new(move |after| problem.judge(&after[0], expected.get_or_init(|| problem.expected()))),
     })
 }
@@ -175,25 +206,6 @@ impl Problem {
             bytes("block_table", Dtype::I32, self.table.iter().flat_map(|page| page.to_le_bytes()).collect()),
             memory("logits", Dtype::F32, self.lens.len() * self.logits_stride * 4, Content::Poison, true),
         ]
-    }
-
-    fn work(&self) -> Work {
-        let keys: u64 = self.size.lengths().iter().map(|&len| u64::from(len)).sum();
-        let logits: u64 = self.lens.iter().map(|&len| len as u64).sum();
-        let rows = self.lens.len() as u64;
-        let heads = u64::from(self.size.heads);
-        let scale_bytes = if self.format == KeyFormat::Fp8 { 4 } else { 0 };
-        let key_bytes = (HEAD_DIM * self.format.element_bytes()) as u64;
-        let pages = |len: u64| len.div_ceil(PAGE_SLOTS as u64);
-        let entries: u64 = self.size.lengths().iter().map(|&len| pages(len.into())).sum();
-        Work {
-            read: keys * (key_bytes + scale_bytes) + self.q.len() as u64 + rows * (heads * 4 + 4) + entries * 4,
-            written: logits * 4,
-            streamed: keys * key_bytes,
-            flops: 2 * logits * heads * HEAD_DIM as u64,
-            multiplies: Some(self.format.dtype()),
-            turns: self.lens.iter().map(|&len| pages(len as u64)).sum(),
-        }
     }
 
     fn page(&self, id: i32) -> &[u8] {
@@ -371,7 +383,7 @@ mod tests {
 
     #[test]
     fn the_work_is_each_input_read_once_and_each_logit_written_once() {
-        let work = workload(KeyFormat::Fp8, &Size::new(2, 128)).unwrap().work;
+        let work = work(KeyFormat::Fp8, &Size::new(2, 128)).unwrap();
         let expected = Work {
             read: 2 * (128 * 132 + 64 * 128 + 64 * 4 + 4 + 2 * 4),
             written: 2 * 128 * 4,

@@ -10,7 +10,7 @@ use crate::cases::Noise;
 use crate::cases::fused::FusedSpec;
 use crate::cases::store::ScatterSpec;
 use crate::contract::rules::{MAIN_PAGE_SLOTS, RATIO_4};
-use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS};
+use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, ROPE_DIMS};
 use crate::launch::store_grid;
 
 /// What a size of a store is made of.
@@ -34,13 +34,18 @@ const MAX_ROWS: u64 = 1 << 20;
 /// Whole pages are filled, in random order, as a prefill chunk fills them.
 pub fn scatter(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
     within("keys", size.keys.into(), 1, MAX_ROWS)?;
-    let slots = slots(size.keys, PAGE_SLOTS as i64);
-    let mut spec = ScatterSpec::new(format, slots);
+    let mut spec = ScatterSpec::new(format, slots(size.keys, PAGE_SLOTS as i64));
     spec.slot_dtype = Dtype::I64;
+    Ok(Workload::of_case(spec.case()))
+}
+
+/// Each key and slot read once, each stored key written once.
+pub fn scatter_work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
+    within("keys", size.keys.into(), 1, MAX_ROWS)?;
     let rows = u64::from(size.keys);
     let read = rows * (HEAD_DIM as u64 * 2 + 8);
     let written = rows * stored_bytes(format);
-    Ok(Workload::of_case(spec.case(), Work { read, written, streamed: read + written, ..Work::default() }))
+    Ok(Work { read, written, streamed: read + written, ..Work::default() })
 }
 
 /// Tokens of decode steps and of prefill chunks.
@@ -56,12 +61,17 @@ const MAX_TOKENS: u64 = 1 << 18;
 pub fn fused(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
     within("keys", size.keys.into(), 1, MAX_TOKENS)?;
     let spec = FusedSpec::new(format, slots(size.keys, MAIN_PAGE_SLOTS).into_iter().zip(1..).collect());
+    Ok(Workload::of_case(spec.case()))
+}
+
+/// Slot and length of every token read once, row and rotation of those that store, each stored key written once.
+pub fn fused_work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
+    within("keys", size.keys.into(), 1, MAX_TOKENS)?;
     let rows = u64::from(size.keys);
     let stored = rows / RATIO_4 as u64;
-    // Slot and length of every token; row and rotation of those that store.
-    let read = rows * (4 + 4) + stored * (HEAD_DIM as u64 * 2 + 64 * 4) + HEAD_DIM as u64 * 4;
+    let read = rows * (4 + 4) + stored * (HEAD_DIM * 2 + ROPE_DIMS * 4) as u64 + HEAD_DIM as u64 * 4;
     let written = stored * stored_bytes(format);
-    Ok(Workload::of_case(spec.case(), Work { read, written, streamed: read + written, ..Work::default() }))
+    Ok(Work { read, written, streamed: read + written, ..Work::default() })
 }
 
 fn stored_bytes(format: KeyFormat) -> u64 {
@@ -93,10 +103,11 @@ mod tests {
     #[test]
     fn every_format_makes_a_workload() {
         for format in [KeyFormat::Bf16, KeyFormat::Fp8] {
-            let scattered = scatter(format, &Size::new(1, 100)).unwrap();
-            assert_eq!(scattered.work.written, 100 * stored_bytes(format));
-            let fused = fused(format, &Size::new(1, 100)).unwrap();
-            assert_eq!(fused.work.written, 25 * stored_bytes(format));
+            let size = Size::new(1, 100);
+            assert_eq!(scatter(format, &size).unwrap().memory.len(), 3);
+            assert_eq!(scatter_work(format, &size).unwrap().written, 100 * stored_bytes(format));
+            assert_eq!(fused(format, &size).unwrap().memory.len(), 6);
+            assert_eq!(fused_work(format, &size).unwrap().written, 25 * stored_bytes(format));
         }
         let error = scatter(KeyFormat::Bf16, &Size::new(1, 0)).err().unwrap();
         assert_eq!(error.to_string(), "keys is 0, accepted: 1 to 1048576");

@@ -14,7 +14,9 @@ pub use contender::{Contender, ContenderError, ContenderShape};
 pub use statics::{CARDS, Card, Prediction, StaticFigures, ctas_per_sm, predict};
 pub use statistics::{Paired, Samples};
 
-use lathe_codegen::benchmark::{Content, Memory, Workload};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lathe_codegen::benchmark::{Content, Memory, Work, Workload};
 use lathe_codegen::contract::POISON;
 
 use crate::backend::ArgumentError;
@@ -119,7 +121,17 @@ pub struct Bench<'a> {
     device: &'a Device,
     workload: &'a Workload,
     protocol: Protocol,
-    sets: Vec<Vec<Allocation>>,
+    sets: Arc<Sets>,
+    count: usize,
+}
+
+/// Memory of every set. Graphs that were captured over it keep it.
+struct Sets(Mutex<Vec<Vec<Allocation>>>);
+
+impl Sets {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<Allocation>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Calls of a contender, one for each set, as a graph.
@@ -128,18 +140,24 @@ pub struct Captured {
     edges: Edges,
     graph: Graph,
     calls: usize,
+    _memory: Arc<Sets>,
 }
 
 /// A captured contender whose results are right.
 pub struct Prepared(Captured);
 
 impl<'a> Bench<'a> {
-    /// Allocates and fills the sets.
+    /// Allocates and fills the sets; how many, says the work.
     ///
     /// # Errors
     /// [`BenchError::DoesNotFit`] before anything is allocated that would not.
-    pub fn new(device: &'a Device, workload: &'a Workload, protocol: Protocol) -> Result<Self, BenchError> {
-        let count = protocol.sets(workload.work.streamed);
+    pub fn new(
+        device: &'a Device,
+        workload: &'a Workload,
+        work: &Work,
+        protocol: Protocol,
+    ) -> Result<Self, BenchError> {
+        let count = protocol.sets(work.streamed);
         let each: u64 = workload.memory.iter().map(|memory| memory.len + 2 * GUARD as u64).sum();
         let free = device.memory()?.0 as u64;
         if each.saturating_mul(count as u64) > free {
@@ -148,12 +166,12 @@ impl<'a> Bench<'a> {
         let set = || workload.memory.iter().map(|memory| fill(device, memory)).collect::<Result<Vec<_>, _>>();
         let sets = (0..count).map(|_| set()).collect::<Result<Vec<_>, _>>()?;
         device.synchronize()?;
-        Ok(Bench { device, workload, protocol, sets })
+        Ok(Bench { device, workload, protocol, sets: Arc::new(Sets(Mutex::new(sets))), count })
     }
 
     /// How many sets there are.
     pub fn sets(&self) -> usize {
-        self.sets.len()
+        self.count
     }
 
     /// Captures a call of `contender` for each set.
@@ -163,16 +181,17 @@ impl<'a> Bench<'a> {
             return Err(BenchError::Empty { name: name.clone(), grid: *grid });
         }
         contender.check(self.workload)?;
-        let calls = if self.protocol.warm_l2 { WARM_CALLS } else { self.sets.len() };
+        let calls = if self.protocol.warm_l2 { WARM_CALLS } else { self.count };
+        let sets = self.sets.lock();
         let graph = self.device.capture(|| {
             (0..calls).try_for_each(|call| {
-                let set = &self.sets[call % self.sets.len()];
+                let set = &sets[call % self.count];
                 let addresses: Vec<u64> = set.iter().map(Allocation::address).collect();
                 contender.launch(self.device, &self.workload.args, &addresses, edges == Edges::Programmatic)
             })
         })?;
         let graph = graph.expect("a capture of launches is not empty");
-        Ok(Captured { name: name.clone(), edges, graph, calls })
+        Ok(Captured { name: name.clone(), edges, graph, calls, _memory: self.sets.clone() })
     }
 
     /// Microseconds of a call, roughly: for a search that tells the fast from the slow before anything is checked.
@@ -183,12 +202,12 @@ impl<'a> Bench<'a> {
     }
 
     /// Replays on restored memory and judges what the first and the last call leave.
-    pub fn check(&mut self, captured: Captured) -> Result<Prepared, BenchError> {
+    pub fn check(&self, captured: Captured) -> Result<Prepared, BenchError> {
         self.restore()?;
         self.device.synchronize()?;
         captured.graph.launch()?;
         self.device.synchronize()?;
-        let last = self.sets.len() - 1;
+        let last = self.count - 1;
         for set in if last == 0 { vec![0] } else { vec![0, last] } {
             let failures = self.judge(set)?;
             if !failures.is_empty() {
@@ -200,14 +219,14 @@ impl<'a> Bench<'a> {
     }
 
     /// [`capture`](Self::capture), then [`check`](Self::check).
-    pub fn prepare(&mut self, contender: &Contender, edges: Edges) -> Result<Prepared, BenchError> {
+    pub fn prepare(&self, contender: &Contender, edges: Edges) -> Result<Prepared, BenchError> {
         let captured = self.capture(contender, edges)?;
         self.check(captured)
     }
 
     /// Puts back what the judged memory of every set holds before a call.
-    fn restore(&mut self) -> Result<(), DeviceError> {
-        for set in &mut self.sets {
+    fn restore(&self) -> Result<(), DeviceError> {
+        for set in self.sets.lock().iter_mut() {
             for (memory, allocation) in self.workload.memory.iter().zip(set).filter(|(memory, _)| memory.checked) {
                 set_content(memory, allocation)?;
             }
@@ -217,9 +236,8 @@ impl<'a> Bench<'a> {
 
     fn judge(&self, set: usize) -> Result<Vec<String>, DeviceError> {
         let mut after = Vec::new();
-        for (memory, allocation) in
-            self.workload.memory.iter().zip(&self.sets[set]).filter(|(memory, _)| memory.checked)
-        {
+        let sets = self.sets.lock();
+        for (memory, allocation) in self.workload.memory.iter().zip(&sets[set]).filter(|(memory, _)| memory.checked) {
             let mut bytes = vec![0; memory.len as usize];
             allocation.read(0, &mut bytes)?;
             after.push(bytes);

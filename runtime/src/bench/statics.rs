@@ -146,6 +146,15 @@ pub struct Prediction {
     pub latency: f64,
 }
 
+impl Prediction {
+    /// What decides the time: the latency if it is more than half of it.
+    pub fn bound(&self) -> &'static str {
+        let parts = [(self.memory, "memory"), (self.tensor, "tensor cores"), (self.issue, "issue slots")];
+        let (slowest, name) = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("three parts");
+        if slowest < self.latency { "latency" } else { name }
+    }
+}
+
 /// Starting a CTA after the one before, a length, a page id, a key, a logit: measured with nothing else on an H200.
 const LATENCY: f64 = 1.4;
 
