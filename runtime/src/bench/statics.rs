@@ -58,6 +58,19 @@ impl StaticFigures {
     }
 }
 
+impl StaticFigures {
+    /// Warps of a CTA.
+    pub fn warps(&self) -> u32 {
+        self.threads.div_ceil(32)
+    }
+
+    /// What all warps of a CTA do in a turn of the main loop, given what one does. A turn of the logits kernels is a
+    /// tile of 64 keys.
+    pub fn of_a_turn(&self, of_a_warp: usize) -> usize {
+        of_a_warp * self.warps() as usize
+    }
+}
+
 /// Issue slots of a warp in a turn of the loop that has most of them, inner loops of known length included.
 fn costliest_loop(region: &Region) -> u64 {
     let own = region.loops.iter().map(|inner| inner.total().issue);
@@ -172,7 +185,7 @@ pub fn predict(card: &Card, work: &Work, figures: &StaticFigures) -> Prediction 
     };
     let sm_clocks = f64::from(card.sms) * card.clock;
     let tensor = work.flops as f64 / (rate * sm_clocks) * us;
-    let warps = f64::from(figures.threads / 32);
+    let warps = f64::from(figures.warps());
     let issue = work.turns as f64 * warps * figures.loop_instructions as f64 / (SCHEDULERS * sm_clocks) * us;
     Prediction { us: LATENCY + memory.max(tensor).max(issue), memory, tensor, issue, latency: LATENCY }
 }

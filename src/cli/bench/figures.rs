@@ -128,15 +128,16 @@ fn print(rows: &[Row]) {
             format!("{} B", f.shared),
             f.ctas_per_sm.to_string(),
             f.instructions.to_string(),
-            f.loop_instructions.to_string(),
-            f.loop_mma.to_string(),
-            f.loop_ldsm.to_string(),
-            f.modelled_issue.to_string(),
+            f.of_a_turn(f.loop_instructions).to_string(),
+            f.of_a_turn(f.loop_mma).to_string(),
+            f.of_a_turn(f.loop_ldsm).to_string(),
+            f.of_a_turn(f.modelled_issue as usize).to_string(),
         ]);
     }
     println!("{figures}");
     println!(
-        "\n`a turn`, MMA and LDSM: instructions of a warp in a turn of the main loop; `modelled`: what the cost model expects there.\n"
+        "\n`a turn`, MMA and LDSM: instructions of a CTA's warps in a turn of the main loop (a tile of 64 keys); `modelled`: \
+         what the cost model expects there.\n"
     );
     let mut times = table::table(&["kernel", "size", "card", "predicted", "bound by"]);
     for row in rows {
