@@ -3,9 +3,9 @@
 
 use std::sync::LazyLock;
 
-use lathe::contract::{Arg, Buffer, Case, ScalarValue, Verdict};
+use lathe::contract::{Arg, Buffer, Case, ScalarValue, Tensor, Verdict};
 use lathe::dtype::Dtype;
-use lathe::ir::Kernel;
+use lathe::ir::{Kernel, TensorBox};
 use lathe::prelude::*;
 use lathe::runtime::backend::{Backend, EmulatorBackend, Finding, FindingKind, Schedule};
 use lathe::runtime::nvrtc::Compiler;
@@ -154,6 +154,35 @@ fn sum_copied(#[comptime] fault: Fault, #[read] x: Slice<f32>, #[write_all] sums
     sums.at(thread::id()).store(sum);
 }
 
+/// sums[p][c] = the sum of column c over the 20 rows of page p: boxes of 8 x 32, permuted, the last of which reach past
+/// the page.
+#[kernel(warps = 4)]
+fn sum_pages(#[comptime] fault: Fault, #[read] pages: TensorMap<f32, 3>, #[write_all] sums: Slice<f32>) {
+    let tile = shared::<f32>([8, 32]).per_warp().swizzle(Xor16);
+    let full = mbarriers(1).per_warp();
+    let (page, first) = (cta::x(), warp::id() * 32);
+    if lane::id() == 0 {
+        full.init(1);
+        fence::mbarrier_init();
+    }
+    warp::sync();
+    let mut sum = Scalar::from(0.0f32);
+    for part in 0..3 {
+        if lane::id() == 0 {
+            full.at(0).arrive_expect_tx(tile.bytes() - if fault == Fault::FewBytes { 16 } else { 0 });
+            tile.copy_tensor(pages, [page, Scalar::from(part * 8), first], full.at(0));
+        }
+        full.at(0).wait(if fault == Fault::OldParity { 1 } else { part % 2 });
+        for row in 0..8 {
+            sum += tile.at(row, lane::id()).load();
+        }
+        if fault != Fault::NoWarpSync {
+            warp::sync();
+        }
+    }
+    sums.at(page * 128 + thread::id()).store(sum);
+}
+
 static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |_| {}));
 
 fn program(kernel: &Kernel, target: Target) -> Program {
@@ -207,6 +236,33 @@ fn sums_case(rows: usize, columns: usize, blocks: usize, summed: impl Iterator<I
     }
 }
 
+/// Three pages of 20 rows of 128, packed into larger records whose rest no box may touch.
+fn pages_case() -> Case {
+    let (pages, record) = (3, 21 * 128);
+    let x: Vec<f32> =
+        (0..pages * record).map(|i| if i % record < 20 * 128 { (i % 31) as f32 } else { f32::NAN }).collect();
+    let sum = |page: usize, c: usize| (0..20).map(|row| x[page * record + row * 128 + c]).sum::<f32>().to_bits();
+    let expected: Vec<u32> = (0..pages * 128).map(|i| sum(i / 128, i % 128)).collect();
+    let tensor = Tensor {
+        buffer: 0,
+        offset: 0,
+        dtype: Dtype::F32,
+        dims: vec![pages as u64, 20, 128],
+        strides: vec![record as u64, 128],
+        tensor_box: TensorBox { tile: [8, 32], swizzle: Xor16 },
+    };
+    Case {
+        name: "pages".into(),
+        grid: [pages as u32, 1, 1],
+        buffers: vec![
+            Buffer::from_bytes("pages", Dtype::F32, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            Buffer::poisoned("sums", Dtype::F32, expected.len() * 4),
+        ],
+        args: vec![Arg::Tensor(tensor), pointer(1)],
+        verify: expects("sums", 1, expected),
+    }
+}
+
 fn squares_case() -> Case {
     Case {
         name: "squares".into(),
@@ -230,6 +286,7 @@ fn they_are_right_under_every_schedule_on_every_target() {
         }
         clean(sum_copied(Fault::None).unwrap(), sums_case(1, 128, 7, (64..128).rev()));
         clean(squares(Fault::None).unwrap(), squares_case());
+        clean(sum_pages(Fault::None).unwrap(), pages_case());
     }
 }
 
@@ -296,4 +353,18 @@ fn an_arrival_that_does_not_wait_for_its_lanes_copies_is_found() {
     let case = sums_case(1, 128, 7, (64..128).rev());
     let load = "sum += ring.stage(at.stage).at(0, 127 - thread::id()).load();";
     found(&sum_copied(Fault::NoBytes).unwrap(), &case, &[FindingKind::CopyInFlight], load);
+}
+
+#[test]
+fn planted_faults_of_tensor_copies_are_found() {
+    let case = pages_case();
+    let load = "sum += tile.at(row, lane::id()).load();";
+    let refill = "tile.copy_tensor(pages, [page, Scalar::from(part * 8), first], full.at(0));";
+    for (fault, kind, at) in [
+        (Fault::FewBytes, FindingKind::BarrierMisuse, refill),
+        (Fault::OldParity, FindingKind::CopyInFlight, load),
+        (Fault::NoWarpSync, FindingKind::SharedRace, refill),
+    ] {
+        found(&sum_pages(fault).unwrap(), &case, &[kind], at);
+    }
 }

@@ -2,6 +2,7 @@
 //! backends (which run it) and the `check` command (which judges it). No backend is known here.
 
 use crate::dtype::Dtype;
+use crate::ir::TensorBox;
 
 /// Memory a case gives to a kernel: `len` bytes, of which only the segments are mapped.
 ///
@@ -76,6 +77,26 @@ pub enum Arg {
     },
     /// A scalar by value.
     Scalar(ScalarValue),
+    /// A tensor map by value.
+    Tensor(Tensor),
+}
+
+/// A tensor in a buffer, and what a copy moves of it: what a tensor map is made from. Dimensions are listed outermost
+/// first; elements along the last one lie one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Index into [`Case::buffers`].
+    pub buffer: usize,
+    /// Bytes from the start of the buffer to the first element.
+    pub offset: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Elements along each dimension.
+    pub dims: Vec<u64>,
+    /// Elements from one to the next along each dimension but the last.
+    pub strides: Vec<u64>,
+    /// The box that the kernel's copies move: rows and columns along the last two dimensions, and the tile's permutation.
+    pub tensor_box: TensorBox,
 }
 
 /// A scalar argument.

@@ -2,7 +2,7 @@
 
 pub use crate::handles::{
     Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring,
-    RowSums, Rows, Scalar, SharedTile, Slice, Span, Vector, WriteAll, WritePart, bf16, e4m3, f16,
+    RowSums, Rows, Scalar, SharedTile, Slice, Span, TensorMap, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;
 pub use crate::ops::bulk::{commit_bulk, wait_bulk_all_but};

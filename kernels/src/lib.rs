@@ -61,6 +61,9 @@ mod tests {
                         let fits = match (arg, param.kind) {
                             (Arg::Pointer { strides, .. }, ParamKind::Pointer { strides: n, .. }) => strides.len() == n,
                             (Arg::Scalar(value), ParamKind::Scalar(dtype)) => value.dtype() == dtype,
+                            (Arg::Tensor(tensor), ParamKind::Tensor { rank, tensor_box, .. }) => {
+                                (tensor.dims.len(), tensor.tensor_box) == (usize::from(rank), tensor_box)
+                            }
                             _ => false,
                         };
                         assert!(fits, "{}: {}: `{}` is given {arg:?}", entry.name, case.name, param.name);

@@ -134,6 +134,7 @@ const RESERVED: &[&str] = &[
     "xor",
     "xor_eq",
     // ours, and functions that the printed text calls
+    "TensorMap",
     "abs",
     "bf16",
     "e4m3",

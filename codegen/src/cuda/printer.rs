@@ -62,6 +62,10 @@ impl<'k> Printer<'k> {
                         declared.push((format!("long long {name}"), param.loc));
                     }
                 }
+                ParamKind::Tensor { .. } => {
+                    let name = self.names.take(&param.name);
+                    declared.push((format!("const __grid_constant__ TensorMap {name}"), param.loc));
+                }
                 ParamKind::Scalar(dtype) => {
                     let name = self.names.take(&param.name);
                     declared.push((format!("{} {name}", ctype(dtype)), param.loc));
@@ -92,6 +96,9 @@ impl<'k> Printer<'k> {
             if self.mentions(dtype) {
                 out.line(text, None);
             }
+        }
+        if kernel.params.iter().any(|param| matches!(param.kind, ParamKind::Tensor { .. })) {
+            out.line("struct __align__(128) TensorMap { unsigned long long bytes[16]; };", None);
         }
         for helper in &self.helpers {
             out.gap();
@@ -137,7 +144,9 @@ impl<'k> Printer<'k> {
     fn mentions(&self, dtype: Dtype) -> bool {
         let name = dtype.name();
         self.kernel.params.iter().any(|p| match p.kind {
-            ParamKind::Pointer { dtype: d, .. } | ParamKind::Scalar(d) => d == dtype,
+            ParamKind::Pointer { dtype: d, .. } | ParamKind::Tensor { dtype: d, .. } | ParamKind::Scalar(d) => {
+                d == dtype
+            }
         }) || self.kernel.values.iter().any(|v| v.ty.dtype() == Some(dtype))
             || self.helpers.iter().any(|h| h.text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name))
     }
@@ -325,7 +334,7 @@ pub fn axes(ty: Type) -> Vec<u32> {
         outer.into_iter().chain(rest.iter().copied()).collect()
     }
     match ty {
-        Type::Error | Type::Scalar(_) | Type::Global(_) | Type::Shared { .. } => vec![],
+        Type::Error | Type::Scalar(_) | Type::Global(_) | Type::Shared { .. } | Type::TensorMap { .. } => vec![],
         Type::Vector { dtype, len } => vec![len * (dtype.size() as u32).min(4) / register_bytes(dtype)],
         Type::A { dtype, rows, depth } => with_rows(rows, &[depth * dtype.size() as u32 / 32, 4]),
         Type::B { dtype, cols, depth } => vec![cols / 8, depth * dtype.size() as u32 / 32, 2],

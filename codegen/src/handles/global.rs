@@ -74,10 +74,31 @@ impl<T, A> Handle for Place<T, A> {
     }
 }
 
+/// A kernel argument: a tensor in global memory, in the form that the copy engine reads. One CUDA parameter of 128 bytes,
+/// which says where the tensor lies, its `RANK` dimensions and strides, and the box that a copy moves.
+pub struct TensorMap<T, const RANK: usize> {
+    id: ValueId,
+    of: PhantomData<T>,
+}
+
+impl<T, const RANK: usize> Clone for TensorMap<T, RANK> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const RANK: usize> Copy for TensorMap<T, RANK> {}
+
+impl<T, const RANK: usize> TensorMap<T, RANK> {
+    pub(crate) fn id(self) -> ValueId {
+        self.id
+    }
+}
+
 /// What a kernel may take as an argument.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an argument of a kernel",
-    note = "arguments are `Slice<T>`, `Rows<T>` and `Scalar<T>`; plain Rust values are comptime parameters"
+    note = "arguments are `Slice<T>`, `Rows<T>`, `TensorMap<T, RANK>` and `Scalar<T>`; plain Rust values are comptime parameters"
 )]
 pub trait Argument: Sized {
     /// Declares the parameter in the kernel being traced.
@@ -101,5 +122,11 @@ impl<T: Element, A: AccessMode> Argument for Rows<T, A> {
 impl<T: Element> Argument for Scalar<T> {
     fn declare(name: &str, _: Phase, loc: Loc) -> Self {
         Scalar::from_id(trace::with(|b| b.scalar_param(name, loc, T::DTYPE)))
+    }
+}
+
+impl<T: Element, const RANK: usize> Argument for TensorMap<T, RANK> {
+    fn declare(name: &str, phase: Phase, loc: Loc) -> Self {
+        TensorMap { id: trace::with(|b| b.tensor_param(name, loc, T::DTYPE, RANK, phase)), of: PhantomData }
     }
 }

@@ -13,7 +13,7 @@ mod vector;
 
 pub use access::{AccessMode, Read, ReadWrite, Readable, Writable, WriteAll, WritePart};
 pub use element::{Arithmetic, Element, Float, Integer, bf16, e4m3, f16};
-pub use global::{Argument, Place, Rows, Slice};
+pub use global::{Argument, Place, Rows, Slice, TensorMap};
 pub use lanes::{Lanes, Span};
 pub use register::{Acc, Cols, MmaA, MmaB, RowSums};
 pub use scalar::{Mask, Scalar};

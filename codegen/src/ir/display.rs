@@ -19,6 +19,9 @@ impl fmt::Display for Kernel {
                     }
                 }
                 ParamKind::Scalar(dtype) => write!(f, "{}: {dtype}", param.name)?,
+                ParamKind::Tensor { dtype, rank, tensor_box, phase } => {
+                    write!(f, "{}: tensor<{dtype} {rank}d> {} box {tensor_box}", param.name, phase.name())?;
+                }
             }
         }
         writeln!(f, ") warps {} ctas_per_sm {} {{", self.warps, self.ctas_per_sm)?;

@@ -13,7 +13,7 @@ mod verify;
 
 pub use attr::{Attr, Attrs};
 pub use edit::Path;
-pub use param::{Access, Param, ParamKind, Phase};
+pub use param::{Access, Param, ParamKind, Phase, TensorBox};
 pub use shared::{SharedTile, Swizzle, TileId};
 pub use types::Type;
 pub use verify::VerifyError;

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::shared::Swizzle;
 use crate::dtype::Dtype;
 use crate::loc::Loc;
 
@@ -91,4 +92,33 @@ pub enum ParamKind {
     },
     /// A scalar by value.
     Scalar(Dtype),
+    /// A tensor map by value: a tensor in global memory, which the kernel reads.
+    Tensor {
+        /// Element type.
+        dtype: Dtype,
+        /// Dimensions of the tensor, 1 to 5.
+        rank: u8,
+        /// What a copy moves.
+        tensor_box: TensorBox,
+        /// When the kernel reads the memory.
+        phase: Phase,
+    },
+}
+
+/// The part of a tensor that a copy moves into a tile: `rows x cols` elements along the two innermost dimensions, one
+/// along any others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TensorBox {
+    /// Rows and columns of the tile; none as long as no copy is known.
+    pub tile: [u32; 2],
+    /// How the tile's elements are permuted.
+    pub swizzle: Swizzle,
+}
+
+impl fmt::Display for TensorBox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, cols] = self.tile;
+        write!(f, "{rows} x {cols}")?;
+        if self.swizzle == Swizzle::None { Ok(()) } else { write!(f, ", {}", self.swizzle) }
+    }
 }

@@ -12,6 +12,13 @@ pub enum Type {
     Scalar(Dtype),
     /// A global-memory address a lane, of elements of this type.
     Global(Dtype),
+    /// A tensor map, of elements of this type.
+    TensorMap {
+        /// Element type.
+        dtype: Dtype,
+        /// Dimensions of the tensor.
+        rank: u8,
+    },
     /// `len` consecutive elements a lane, in registers.
     Vector {
         /// Element type.
@@ -70,7 +77,7 @@ impl Type {
             Type::Scalar(dtype) | Type::Global(dtype) => Some(dtype),
             Type::Vector { dtype, .. } | Type::A { dtype, .. } | Type::B { dtype, .. } => Some(dtype),
             Type::Acc { .. } | Type::Cols { .. } | Type::RowSums { .. } => Some(Dtype::F32),
-            Type::Error | Type::Shared { .. } => None,
+            Type::Error | Type::Shared { .. } | Type::TensorMap { .. } => None,
         }
     }
 }
@@ -81,6 +88,7 @@ impl fmt::Display for Type {
             Type::Error => f.write_str("error"),
             Type::Scalar(dtype) => write!(f, "{dtype}"),
             Type::Global(dtype) => write!(f, "*{dtype}"),
+            Type::TensorMap { dtype, rank } => write!(f, "tensor<{dtype} {rank}d>"),
             Type::Vector { dtype, len } => write!(f, "{dtype}x{len}"),
             Type::Shared { tile, staged } => write!(f, "shared{}{}", tile.index(), if staged { "[]" } else { "" }),
             Type::A { dtype, rows, depth } => write!(f, "a<{dtype} {rows}x{depth}>"),

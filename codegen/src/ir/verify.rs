@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{Block, Inst, Kernel, Origin, ParamKind, Phase, Type, ValueId};
+use super::{Access, Block, Inst, Kernel, Origin, ParamKind, Phase, TensorBox, Type, ValueId};
 use crate::loc::Loc;
-use crate::ops::{CATALOGUE, Effect, Signature, Space, control, pdl};
+use crate::ops::{CATALOGUE, Effect, Signature, Space, control, pdl, tensor};
 
 /// A rule that a kernel breaks.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -99,6 +99,7 @@ impl Verifier<'_> {
         }
         self.signature(inst);
         self.form(inst);
+        self.boxes(inst);
         if self.memory {
             self.memory(inst);
         }
@@ -157,6 +158,28 @@ impl Verifier<'_> {
         }
     }
 
+    /// Tiles that tensor copies fill against the boxes of their maps.
+    fn boxes(&mut self, inst: &Inst) {
+        if !std::ptr::eq(inst.op, &tensor::LOAD) {
+            return;
+        }
+        let [Type::Shared { tile, .. }, Type::TensorMap { .. }] =
+            [inst.operands[0], inst.operands[1]].map(|id| self.kernel.ty(id))
+        else {
+            return;
+        };
+        let Origin::Param { index, .. } = self.kernel.value(inst.operands[1]).origin else { return };
+        let (Some(tile), param) = (self.kernel.tiles.get(tile.index()), &self.kernel.params[index]) else { return };
+        let filled = TensorBox { tile: [tile.rows, tile.cols], swizzle: tile.swizzle };
+        if let ParamKind::Tensor { tensor_box, .. } = param.kind
+            && tensor_box != filled
+        {
+            let declared = Some((param.loc, "declared here".to_owned()));
+            let message = format!("`{}` has boxes of {tensor_box}, and this tile is one of {filled}", param.name);
+            self.error(inst, message, declared);
+        }
+    }
+
     /// Accesses of global memory against the declarations of the parameters.
     fn memory(&mut self, inst: &Inst) {
         let reads = inst.op.effects.contains(&Effect::Read(Space::Global));
@@ -166,11 +189,16 @@ impl Verifier<'_> {
         }
         let all = self.kernel.insts();
         let insts: Vec<&Inst> = all.iter().map(|(_, inst)| *inst).collect();
-        let places = inst.operands.iter().filter(|&&id| matches!(self.kernel.ty(id), Type::Global(_)));
+        let in_memory = |&&id: &&ValueId| matches!(self.kernel.ty(id), Type::Global(_) | Type::TensorMap { .. });
+        let places = inst.operands.iter().filter(in_memory);
         let params: Vec<usize> = places.filter_map(|&id| self.kernel.pointee(&insts, id)).collect();
         for index in params {
             let param = &self.kernel.params[index];
-            let ParamKind::Pointer { access, phase, .. } = param.kind else { continue };
+            let (access, phase) = match param.kind {
+                ParamKind::Pointer { access, phase, .. } => (access, phase),
+                ParamKind::Tensor { phase, .. } => (Access::Read, phase),
+                ParamKind::Scalar(_) => continue,
+            };
             let declared = Some((param.loc, "declared here".to_owned()));
             if (reads && !access.reads()) || (writes && !access.writes()) {
                 let does = if reads { "load from" } else { "store to" };
@@ -196,7 +224,7 @@ mod tests {
     use super::*;
     use crate::dtype::Dtype;
     use crate::handles::{Argument, Handle, Read, Scalar, Slice, WritePart};
-    use crate::ir::{Access, Attrs, Path};
+    use crate::ir::{Attrs, Path};
     use crate::ops::example::kernel;
     use crate::ops::{arith, global};
 

@@ -20,6 +20,7 @@ pub mod row_max;
 pub mod shared;
 pub mod shared_element;
 pub mod shuffle;
+pub mod tensor;
 pub mod tile;
 pub mod vector;
 
@@ -90,6 +91,7 @@ pub static CATALOGUE: &[&Family] = &[
     &shared::FAMILY,
     &shared_element::FAMILY,
     &shuffle::FAMILY,
+    &tensor::FAMILY,
     &tile::FAMILY,
     &vector::FAMILY,
 ];

@@ -282,7 +282,7 @@ mod tests {
               const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
               const int lane = threadIdx.x % 32;
               const unsigned tile0 = shared;  // u32 [2][64]
-              const unsigned tile1 = shared + 512;  // f32 [8][32], xor16
+              const unsigned tile1 = shared + 1024;  // f32 [8][32], xor16
               store_shared(tile0 + lane * 4, 0u);
               const unsigned before = atomic_add_shared(tile0 + 256 + lane * 4, 1u);
               store_shared(tile0 + 256 + 12, before);

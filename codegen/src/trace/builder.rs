@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use super::{KernelSpec, TraceError, TraceErrors};
 use crate::dtype::Dtype;
 use crate::ir::{
-    Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, Type, Value,
-    ValueId,
+    Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, TensorBox, Type,
+    Value, ValueId,
 };
 use crate::loc::Loc;
 use crate::ops::{Effect, OpDef, Signature, arith, control};
@@ -87,6 +87,7 @@ impl Builder {
             let (_, open) = self.scope();
             self.error(open, "this block is never closed: leave it by its end, not by `break` or `return`", None);
         }
+        self.check_boxes();
         if !self.errors.is_empty() {
             return Err(TraceErrors { kernel: self.kernel.name, errors: self.errors });
         }
@@ -105,7 +106,7 @@ impl Builder {
     /// A kernel that never waits touches all of its memory while earlier kernels may run: it says so.
     fn declare_early_accesses(&mut self) {
         for param in &mut self.kernel.params {
-            if let ParamKind::Pointer { phase, .. } = &mut param.kind {
+            if let ParamKind::Pointer { phase, .. } | ParamKind::Tensor { phase, .. } = &mut param.kind {
                 *phase = Phase::BeforeWait;
             }
         }
@@ -126,8 +127,12 @@ impl Builder {
             if tile.name.is_empty() {
                 tile.name = format!("tile{index}");
             }
-            // Addresses within a row of a permuted tile differ from its start in the low bits only.
-            let alignment = tile.row_bytes().next_power_of_two().clamp(128, 1024);
+            // Addresses within a row of a permuted tile differ from its start in the low bits only; where tensor copies
+            // and tensor cores permute rows of 128 bytes, they go by the address.
+            let alignment = match (tile.swizzle, tile.row_bytes()) {
+                (Swizzle::Xor16, 128) => 1024,
+                (_, bytes) => bytes.next_power_of_two().clamp(128, 1024),
+            };
             tile.offset = offset.next_multiple_of(alignment);
             offset = tile.offset + tile.bytes();
         }
@@ -156,6 +161,43 @@ impl Builder {
     pub fn scalar_param(&mut self, name: &str, loc: Loc, dtype: Dtype) -> ValueId {
         let index = self.param(name, ParamKind::Scalar(dtype), loc);
         self.value(Type::Scalar(dtype), Origin::Param { index, field: 0 }, loc)
+    }
+
+    /// Declares a tensor map.
+    pub fn tensor_param(&mut self, name: &str, loc: Loc, dtype: Dtype, rank: usize, phase: Phase) -> ValueId {
+        if !(1..=5).contains(&rank) {
+            self.error(loc, format!("a tensor has 1 to 5 dimensions, not {rank}"), None);
+        }
+        let rank = rank as u8;
+        let index = self.param(name, ParamKind::Tensor { dtype, rank, tensor_box: TensorBox::default(), phase }, loc);
+        self.value(Type::TensorMap { dtype, rank }, Origin::Param { index, field: 0 }, loc)
+    }
+
+    /// Says what the copies from a tensor map move: the same for all of them.
+    pub fn set_box(&mut self, map: ValueId, filled: TensorBox, loc: Loc) {
+        let Origin::Param { index, .. } = self.origin(map) else { return };
+        let param = &mut self.kernel.params[index];
+        let ParamKind::Tensor { tensor_box, .. } = &mut param.kind else { return };
+        if *tensor_box == TensorBox::default() {
+            *tensor_box = filled;
+        } else if *tensor_box != filled {
+            let message = format!(
+                "`{}` has boxes of {tensor_box}, and this tile is one of {filled}: use a map for each",
+                param.name
+            );
+            let declared = (param.loc, "declared here".to_owned());
+            self.error(loc, message, Some(declared));
+        }
+    }
+
+    /// Every tensor map must be used, since its copies say what its boxes are.
+    fn check_boxes(&mut self) {
+        for param in self.kernel.params.clone() {
+            if matches!(param.kind, ParamKind::Tensor { tensor_box, .. } if tensor_box == TensorBox::default()) {
+                let message = format!("no copy uses the tensor map `{}`, so that its box is not known", param.name);
+                self.error(param.loc, message, None);
+            }
+        }
     }
 
     /// The pointer of the parameter `name`, if it is declared.

@@ -222,7 +222,7 @@ mod tests {
     fn run(case: &mut Case, spec: &TopkSpec) {
         let entries = match &case.args[2] {
             Arg::Pointer { strides, .. } => strides[0] as usize,
-            Arg::Scalar(_) => panic!("pointer"),
+            Arg::Scalar(_) | Arg::Tensor(_) => panic!("pointer"),
         };
         let table: Vec<i32> = case.buffers[2]
             .segments

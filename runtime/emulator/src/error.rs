@@ -45,6 +45,16 @@ pub enum Error {
         /// The modifier or operand that is not supported, and what is.
         what: String,
     },
+    /// A tensor map that the driver would refuse too.
+    #[error("tensor map: `{field}` is {value}, and {accepted} is accepted")]
+    TensorMap {
+        /// Field of the description.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What is accepted.
+        accepted: String,
+    },
     /// No such kernel in the module.
     #[error("the PTX has no entry `{name}`; it has {}", list(.available))]
     MissingEntry {

@@ -26,6 +26,8 @@ pub enum FindingKind {
     /// Shared memory that was written through registers is accessed by a bulk copy or a tensor core without a proxy fence
     /// between the two.
     ProxyFence,
+    /// A tensor copy without a tensor map, or with one of other dimensions.
+    TensorMap,
     /// Two unordered accesses to global memory by different CTAs, one of them a write.
     GlobalRace,
     /// Undefined bits reach an address, a predicate, or an output.
@@ -52,6 +54,7 @@ impl FindingKind {
             Self::SharedRace => "shared-memory race",
             Self::CopyInFlight => "copy in flight",
             Self::ProxyFence => "missing proxy fence",
+            Self::TensorMap => "wrong tensor map",
             Self::GlobalRace => "global-memory race between CTAs",
             Self::Undefined => "use of undefined bits",
             Self::BeforeWait => "access before the dependency wait",

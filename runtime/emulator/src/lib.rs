@@ -62,7 +62,7 @@
 //! |---|---|---|
 //! | bounds, alignment, rights | no lane's access left its allocation, shared memory or rights | an overrun into another object inside one allocation |
 //! | shared-memory races | every two accesses to a byte, one a write, are ordered by barriers, warp barriers, mbarriers or waits for copies; the verdict does not depend on the seed unless the kernel's synchronisation does | stores by one instruction that agree in the value count as harmless |
-//! | copies in flight | nobody touched the bytes of an asynchronous copy between its start and a wait that serves the toucher | the same of tensor-map copies, which are refused |
+//! | copies in flight | nobody touched the bytes of an asynchronous copy between its start and a wait that serves the toucher | |
 //! | proxy fences | what was stored through registers reached bulk copies, and mbarriers that were initialised reached copies that complete on them, by way of a fence | fences for aliased addresses, and between ordinary and constant or texture accesses |
 //! | collectives and barriers | all lanes that must take part did, with the same count | two barriers swapped in a way that still matches |
 //! | definedness | no undefined bit reached an address, a deciding predicate or a declared output; exact through moves, logic and shifts, by element through arithmetic, by row and column through mma | bits defined by a wrong value |
@@ -88,6 +88,7 @@ mod finding;
 mod isa;
 mod memory;
 mod parse;
+mod tensor_map;
 
 pub use check::{Declaration, Effect};
 pub use decode::{Kernel, SharedVariable};
@@ -98,3 +99,4 @@ pub use isa::supported_opcodes;
 pub use memory::{GlobalMemory, Init, Rights};
 pub use parse::Module;
 pub use parse::ast::Param;
+pub use tensor_map::{TensorMap, TensorSwizzle};

@@ -1,9 +1,10 @@
 //! Checks a case against a kernel's parameters and lays out what the kernel is passed.
 
-use lathe_codegen::contract::{Arg, Case, ScalarValue};
+use lathe_codegen::contract::{Arg, Case, ScalarValue, Tensor};
 use lathe_codegen::dtype::Dtype;
-use lathe_codegen::ir::{Kernel, Param, ParamKind};
+use lathe_codegen::ir::{Kernel, Param, ParamKind, Swizzle, TensorBox};
 use lathe_codegen::target::Target;
+use lathe_emulator::{TensorMap, TensorSwizzle};
 
 /// A launch that does not fit its kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,12 @@ pub enum ArgumentError {
         "argument `{name}` starts {offset} bytes into its buffer, which is no multiple of the {size} bytes of {dtype}"
     )]
     Alignment { name: String, offset: u64, size: usize, dtype: Dtype },
+    #[error("argument `{name}` is a tensor of {expected} dimensions, and the launch gives {given}")]
+    Dimensions { name: String, expected: u8, given: usize },
+    #[error("argument `{name}` has boxes of {expected}, and the launch describes boxes of {given}")]
+    Box { name: String, expected: TensorBox, given: TensorBox },
+    #[error("argument `{name}`: {reason}")]
+    Tensor { name: String, reason: lathe_emulator::Error },
     #[error("buffer `{buffer}`: segment {segment} at {offset} with {len} bytes {problem}")]
     Segment { buffer: String, segment: usize, offset: u64, len: usize, problem: &'static str },
     #[error("grid.{axis} is {given}, and the most is {limit}")]
@@ -93,39 +100,97 @@ fn check_argument(param: &Param, arg: &Arg, case: &Case) -> Result<(), ArgumentE
         (ParamKind::Scalar(dtype), Arg::Scalar(value)) => {
             Err(ArgumentError::Kind { name, expected: dtype.to_string(), given: value.dtype().to_string() })
         }
-        (ParamKind::Scalar(dtype), Arg::Pointer { .. }) => {
-            Err(ArgumentError::Kind { name, expected: dtype.to_string(), given: "a pointer".into() })
+        (ParamKind::Scalar(dtype), _) => {
+            Err(ArgumentError::Kind { name, expected: dtype.to_string(), given: described(arg) })
         }
-        (ParamKind::Pointer { dtype, .. }, Arg::Scalar(value)) => Err(ArgumentError::Kind {
-            name,
-            expected: format!("a pointer to {dtype}"),
-            given: format!("a scalar of {}", value.dtype()),
-        }),
-        (ParamKind::Pointer { dtype, strides: expected, .. }, &Arg::Pointer { buffer, offset, ref strides }) => {
-            let Some(memory) = case.buffers.get(buffer) else {
-                return Err(ArgumentError::MissingBuffer { name, index: buffer, count: case.buffers.len() });
-            };
-            // Records hold parts of other types: a key's bytes and its scale share a page of bytes.
-            if memory.dtype != dtype && memory.dtype.size() != 1 {
-                let (buffer, given) = (memory.name.clone(), memory.dtype);
-                return Err(ArgumentError::Dtype { name, expected: dtype, buffer, given });
+        (ParamKind::Pointer { dtype, .. }, Arg::Scalar(_) | Arg::Tensor(_)) => {
+            Err(ArgumentError::Kind { name, expected: format!("a pointer to {dtype}"), given: described(arg) })
+        }
+        (ParamKind::Tensor { dtype, .. }, Arg::Scalar(_) | Arg::Pointer { .. }) => {
+            Err(ArgumentError::Kind { name, expected: format!("a tensor map of {dtype}"), given: described(arg) })
+        }
+        (ParamKind::Tensor { dtype, rank, tensor_box, .. }, Arg::Tensor(tensor)) => {
+            check_memory(&name, dtype, tensor.buffer, tensor.offset, case)?;
+            if tensor.dtype != dtype {
+                let (expected, given) = (format!("a tensor map of {dtype}"), described(arg));
+                return Err(ArgumentError::Kind { name, expected, given });
             }
+            if tensor.dims.len() != usize::from(rank) {
+                return Err(ArgumentError::Dimensions { name, expected: rank, given: tensor.dims.len() });
+            }
+            if tensor.tensor_box != tensor_box {
+                return Err(ArgumentError::Box { name, expected: tensor_box, given: tensor.tensor_box });
+            }
+            // Buffers begin at multiples of 256.
+            tensor_map(tensor, 0).check().map_err(|reason| ArgumentError::Tensor { name, reason })
+        }
+        (ParamKind::Pointer { dtype, strides: expected, .. }, &Arg::Pointer { buffer, offset, ref strides }) => {
+            check_memory(&name, dtype, buffer, offset, case)?;
             if strides.len() != expected {
                 return Err(ArgumentError::Strides { name, expected, given: strides.len() });
-            }
-            if offset > memory.len {
-                return Err(ArgumentError::Offset { name, offset, buffer: memory.name.clone(), len: memory.len });
-            }
-            if !offset.is_multiple_of(dtype.size() as u64) {
-                return Err(ArgumentError::Alignment { name, offset, size: dtype.size(), dtype });
             }
             Ok(())
         }
     }
 }
 
-/// The bytes of each CUDA parameter of checked arguments: a pointer, then its strides; or a scalar.
-pub(crate) fn marshal(args: &[Arg], base_addresses: &[u64]) -> Vec<Vec<u8>> {
+/// What an argument is, for messages.
+fn described(arg: &Arg) -> String {
+    match arg {
+        Arg::Pointer { .. } => "a pointer".to_owned(),
+        Arg::Scalar(value) => format!("a scalar of {}", value.dtype()),
+        Arg::Tensor(tensor) => format!("a tensor map of {}", tensor.dtype),
+    }
+}
+
+/// Checks that an argument points to elements of `dtype` in a buffer.
+fn check_memory(name: &str, dtype: Dtype, buffer: usize, offset: u64, case: &Case) -> Result<(), ArgumentError> {
+    let name = name.to_owned();
+    let Some(memory) = case.buffers.get(buffer) else {
+        return Err(ArgumentError::MissingBuffer { name, index: buffer, count: case.buffers.len() });
+    };
+    // Records hold parts of other types: a key's bytes and its scale share a page of bytes.
+    if memory.dtype != dtype && memory.dtype.size() != 1 {
+        let (buffer, given) = (memory.name.clone(), memory.dtype);
+        return Err(ArgumentError::Dtype { name, expected: dtype, buffer, given });
+    }
+    if offset > memory.len {
+        return Err(ArgumentError::Offset { name, offset, buffer: memory.name.clone(), len: memory.len });
+    }
+    if !offset.is_multiple_of(dtype.size() as u64) {
+        return Err(ArgumentError::Alignment { name, offset, size: dtype.size(), dtype });
+    }
+    Ok(())
+}
+
+/// The tensor map of a tensor whose buffer begins at `base`.
+fn tensor_map(tensor: &Tensor, base: u64) -> TensorMap {
+    let size = tensor.dtype.size();
+    let [rows, cols] = tensor.tensor_box.tile;
+    let mut box_dims = vec![1; tensor.dims.len()];
+    for (dim, elements) in box_dims.iter_mut().zip([cols, rows]) {
+        *dim = elements;
+    }
+    TensorMap {
+        address: base + tensor.offset,
+        element_bytes: size as u32,
+        dims: tensor.dims.iter().rev().copied().collect(),
+        strides: tensor.strides.iter().rev().map(|stride| stride * size as u64).collect(),
+        box_dims,
+        swizzle: match tensor.tensor_box.swizzle {
+            Swizzle::None => TensorSwizzle::None,
+            Swizzle::Xor16 => TensorSwizzle::B128,
+        },
+    }
+}
+
+/// The bytes of each CUDA parameter of checked arguments: a pointer, then its strides; a scalar; or a tensor map, as
+/// `encode` makes it.
+pub(crate) fn marshal<E>(
+    args: &[Arg],
+    base_addresses: &[u64],
+    encode: impl Fn(&TensorMap) -> Result<[u8; 128], E>,
+) -> Result<Vec<Vec<u8>>, E> {
     let mut parameters = Vec::new();
     for arg in args {
         match arg {
@@ -139,15 +204,18 @@ pub(crate) fn marshal(args: &[Arg], base_addresses: &[u64]) -> Vec<Vec<u8>> {
                 ScalarValue::I64(v) => v.to_le_bytes().to_vec(),
                 ScalarValue::F32(v) => v.to_le_bytes().to_vec(),
             }),
+            Arg::Tensor(tensor) => {
+                parameters.push(encode(&tensor_map(tensor, base_addresses[tensor.buffer]))?.to_vec());
+            }
         }
     }
-    parameters
+    Ok(parameters)
 }
 
 #[cfg(test)]
 mod tests {
     use lathe_codegen::contract::{Buffer, Segment};
-    use lathe_codegen::ir::{Access, Block, Phase};
+    use lathe_codegen::ir::{Access, Block, Phase, Swizzle};
     use lathe_codegen::loc::Loc;
 
     use super::*;
@@ -193,7 +261,7 @@ mod tests {
         check(&kernel(), 0, Target::Sm120a, &case()).unwrap();
         let expected =
             [0x1010u64.to_le_bytes().to_vec(), (-3i64).to_le_bytes().to_vec(), 0.5f32.to_le_bytes().to_vec()];
-        assert_eq!(marshal(&case().args, &[0x1000]), expected);
+        assert_eq!(marshal(&case().args, &[0x1000], TensorMap::encode).unwrap(), expected);
     }
 
     #[test]
@@ -248,6 +316,55 @@ mod tests {
         ] {
             assert_eq!(text, expected);
         }
+    }
+
+    #[test]
+    fn tensors_are_described_innermost_first_to_the_device() {
+        let loc = Loc { file: "k.rs", line: 1, column: 1 };
+        let tensor_box = TensorBox { tile: [4, 64], swizzle: Swizzle::Xor16 };
+        let kind = ParamKind::Tensor { dtype: Dtype::Bf16, rank: 3, tensor_box, phase: Phase::AfterWait };
+        let kernel = Kernel { params: vec![Param { name: "pages".into(), kind, loc }], ..kernel() };
+        let tensor = Tensor {
+            buffer: 0,
+            offset: 32,
+            dtype: Dtype::Bf16,
+            dims: vec![10, 64, 128],
+            strides: vec![538_560, 128],
+            tensor_box,
+        };
+        let given = |change: fn(&mut Tensor)| {
+            let mut tensor = tensor.clone();
+            change(&mut tensor);
+            let memory = Buffer { len: 1 << 30, segments: Vec::new(), ..Buffer::poisoned("memory", Dtype::U8, 0) };
+            Case { buffers: vec![memory], args: vec![Arg::Tensor(tensor)], ..case() }
+        };
+        let check = |case: Case| check(&kernel, 0, Target::Sm120a, &case);
+        check(given(|_| {})).unwrap();
+        let bytes = marshal(&given(|_| {}).args, &[0x1_0000], |map| {
+            assert_eq!((map.address, map.element_bytes, map.swizzle), (0x1_0020, 2, TensorSwizzle::B128));
+            assert_eq!((&map.dims[..], &map.strides[..]), (&[128, 64, 10][..], &[256, 1_077_120][..]));
+            assert_eq!(map.box_dims, [64, 4, 1]);
+            map.encode()
+        });
+        assert_eq!(bytes.unwrap()[0].len(), 128);
+
+        let refused = |change: fn(&mut Tensor)| check(given(change)).unwrap_err().to_string();
+        assert_eq!(
+            refused(|t| t.dims = vec![128]),
+            "argument `pages` is a tensor of 3 dimensions, and the launch gives 1"
+        );
+        assert_eq!(
+            refused(|t| t.tensor_box.tile = [8, 64]),
+            "argument `pages` has boxes of 4 x 64, xor16, and the launch describes boxes of 8 x 64, xor16"
+        );
+        assert_eq!(
+            refused(|t| t.strides[1] = 100),
+            "argument `pages`: tensor map: `strides` is 200, and multiples of 16 bytes below 2^40 is accepted"
+        );
+        assert_eq!(
+            refused(|t| t.dtype = Dtype::E4m3),
+            "argument `pages` is a tensor map of bf16, and the launch gives a tensor map of e4m3"
+        );
     }
 
     #[test]

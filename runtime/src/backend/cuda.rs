@@ -69,7 +69,7 @@ impl Loaded for OnDevice<'_> {
         let _guard = self.backend.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let allocations = case.buffers.iter().map(|buffer| upload(device, buffer)).collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<u64> = allocations.iter().map(Allocation::address).collect();
-        let mut arguments = marshal(&case.args, &addresses);
+        let mut arguments = marshal(&case.args, &addresses, |map| device.encode(map))?;
         let shape = LaunchShape { grid: case.grid, threads: cuda.threads, programmatic: true };
 
         // A programmatic launch orders itself only against kernels, and only from its wait on.

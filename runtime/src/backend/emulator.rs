@@ -6,7 +6,7 @@ use lathe_codegen::contract::{Arg, Buffer, Case, Scale};
 use lathe_codegen::ir::{Access as Declared, ParamKind, Phase, SharedTile};
 use lathe_codegen::target::Target;
 use lathe_emulator::{
-    Address, Checks, CpAsync, Declaration, Effect, GlobalMemory, Init, Launch, Module, Options, Rights,
+    Address, Checks, CpAsync, Declaration, Effect, GlobalMemory, Init, Launch, Module, Options, Rights, TensorMap,
 };
 
 use super::arguments::{check, marshal};
@@ -63,7 +63,7 @@ impl Loaded for Emulated<'_> {
             grid: case.grid,
             block: [cuda.threads, 1, 1],
             dynamic_shared: cuda.shared_bytes,
-            params: marshal(&case.args, &memory.bases),
+            params: marshal(&case.args, &memory.bases, TensorMap::encode)?,
             declarations: self.declarations(case, &memory),
         };
         let cp_async = if schedule.late_copies { CpAsync::Late } else { CpAsync::Eager };
@@ -88,6 +88,9 @@ impl Emulated<'_> {
                 self.program.kernel.params.iter().zip(&case.args).filter_map(|(param, arg)| match (param.kind, arg) {
                     (ParamKind::Pointer { access, phase, .. }, Arg::Pointer { buffer, .. }) if *buffer == index => {
                         Some((access, phase))
+                    }
+                    (ParamKind::Tensor { phase, .. }, Arg::Tensor(tensor)) if tensor.buffer == index => {
+                        Some((Declared::Read, phase))
                     }
                     _ => None,
                 });

@@ -116,7 +116,7 @@ impl Contender {
         addresses: &[u64],
         programmatic: bool,
     ) -> Result<(), DeviceError> {
-        let mut arguments = marshal(args, addresses);
+        let mut arguments = marshal(args, addresses, |map| device.encode(map))?;
         arguments.extend(self.extra.iter().map(|value| value.to_le_bytes().to_vec()));
         let shape = LaunchShape { grid: self.grid, threads: self.threads, programmatic };
         // SAFETY: `check` compared the arguments of Lathe's own kernels with their parameters; whoever brings another

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, sys};
 use cudarc::nvrtc::Ptx;
+use lathe_emulator::{TensorMap, TensorSwizzle};
 
 pub use error::DeviceError;
 use error::During;
@@ -118,6 +119,59 @@ impl Device {
         unsafe { sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
             .during("cuLaunchKernelEx")
+    }
+
+    /// The 128 bytes that stand for a tensor map in a kernel's parameter.
+    pub fn encode(&self, map: &TensorMap) -> Result<[u8; 128], DeviceError> {
+        use sys::{
+            CUtensorMapDataType_enum as Element, CUtensorMapFloatOOBfill_enum as Fill,
+            CUtensorMapInterleave_enum as Interleave, CUtensorMapL2promotion_enum as Promotion,
+            CUtensorMapSwizzle_enum as Swizzle,
+        };
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // Elements outside the tensor are zeros whatever their type, so that only the size matters.
+        let element = match map.element_bytes {
+            1 => Element::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            2 => Element::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            4 => Element::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+            _ => Element::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        };
+        let swizzle = match map.swizzle {
+            TensorSwizzle::None => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+            TensorSwizzle::B32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            TensorSwizzle::B64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            TensorSwizzle::B128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        };
+        let rank = map.dims.len();
+        // One more than there are strides, since no pointer may be null.
+        let strides: Vec<u64> = map.strides.iter().copied().chain([0]).collect();
+        let steps = vec![1u32; rank];
+        let mut encoded = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: the driver reads `rank` dimensions, box sizes and steps and one stride less, all of which are there, and
+        // writes `encoded`; the address is only stored.
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut encoded,
+                element,
+                rank as u32,
+                map.address as *mut c_void,
+                map.dims.as_ptr(),
+                strides.as_ptr(),
+                map.box_dims.as_ptr(),
+                steps.as_ptr(),
+                Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .during("cuTensorMapEncodeTiled")?;
+        let mut bytes = [0; 128];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(encoded.opaque) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(bytes)
     }
 
     /// How many CTAs of `threads` threads an SM holds at once.

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use lathe_codegen::contract::POISON;
-use lathe_emulator::{Checks, GlobalMemory, Init, Kernel, Launch, Module, Options};
+use lathe_emulator::{Checks, GlobalMemory, Init, Kernel, Launch, Module, Options, TensorMap};
 use lathe_graph::explore::World;
 use lathe_graph::finding::Step;
 use lathe_graph::model::{Buffer, BufferId, Lifetime, NodeId, Placement, Pool};
@@ -115,7 +115,7 @@ impl<'a> EmulatedStep<'a> {
                     grid: *grid,
                     block: [program.cuda.threads, 1, 1],
                     dynamic_shared: program.cuda.shared_bytes,
-                    params: marshal(args, &self.bases),
+                    params: marshal(args, &self.bases, TensorMap::encode)?,
                     declarations: Vec::new(),
                 };
                 let options = Options { checks: Checks::NONE, ..Options::default() };

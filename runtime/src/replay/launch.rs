@@ -139,6 +139,7 @@ impl<'p> Launch<'p> {
         let expected = match param.kind {
             ParamKind::Pointer { dtype, strides, .. } => format!("a pointer to {dtype} with {strides} strides"),
             ParamKind::Scalar(dtype) => format!("a scalar {dtype}"),
+            ParamKind::Tensor { dtype, rank, .. } => format!("a tensor map of {dtype} with {rank} dimensions"),
         };
         LaunchError::Argument {
             kernel: self.program.kernel.name.clone(),
@@ -161,6 +162,14 @@ impl Accesses for Program {
                     Access::WritePart => Effect::WritePart,
                     Access::ReadWrite => Effect::ReadWrite,
                 },
+                phase: match phase {
+                    Phase::BeforeWait => model::Phase::BeforeWait,
+                    Phase::AfterWait => model::Phase::AfterWait,
+                },
+            }),
+            ParamKind::Tensor { phase, .. } => Some(ParameterAccess {
+                name: param.name.clone(),
+                effect: Effect::Read,
                 phase: match phase {
                     Phase::BeforeWait => model::Phase::BeforeWait,
                     Phase::AfterWait => model::Phase::AfterWait,

@@ -1,6 +1,6 @@
 //! What a kernel is launched with.
 
-use crate::handles::{AccessMode, Argument, Element, Rows, Scalar, Slice};
+use crate::handles::{AccessMode, Argument, Element, Read, Rows, Scalar, Slice, TensorMap};
 use crate::ir::Phase;
 use crate::loc::Loc;
 
@@ -29,6 +29,15 @@ macro_rules! pointer_params {
 }
 
 pointer_params! { Slice Rows }
+
+/// Tensor maps are read only.
+#[diagnostic::do_not_recommend]
+impl<T: Element, const RANK: usize> PointerParam<Read, TensorMap<T, RANK>> for TensorMap<T, RANK> {
+    #[track_caller]
+    fn declare(name: &str, phase: Phase) -> TensorMap<T, RANK> {
+        Argument::declare(name, phase, Loc::caller())
+    }
+}
 
 /// A parameter without a declaration: a scalar by value.
 #[diagnostic::on_unimplemented(

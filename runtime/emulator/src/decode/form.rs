@@ -329,6 +329,11 @@ impl<'d, 'm> Form<'d, 'm> {
     /// The next operand, an address: its register becomes a source, its offset the immediate.
     pub fn address(&mut self) -> Result<AddressBase> {
         let operand = self.operand()?;
+        self.address_from(operand)
+    }
+
+    /// [`Form::address`] of an operand that has been taken.
+    pub fn address_from(&mut self, operand: &Operand) -> Result<AddressBase> {
         let Operand::Address(base, offset) = operand else {
             return self.unsupported("an address `[register + offset]` was expected");
         };
@@ -430,6 +435,9 @@ pub(crate) fn mentions(operand: &Operand, variable: &str) -> bool {
     match operand {
         Operand::Symbol(name, _) => name == variable,
         Operand::Address(base, _) => mentions(base, variable),
+        Operand::Tensor(base, coordinates) => {
+            mentions(base, variable) || coordinates.iter().any(|o| mentions(o, variable))
+        }
         Operand::Vector(items) => items.iter().any(|o| mentions(o, variable)),
         _ => false,
     }

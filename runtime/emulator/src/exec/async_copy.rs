@@ -97,17 +97,31 @@ pub(crate) enum Direction {
     Store { group: u32 },
 }
 
-/// cp.async.bulk.
-#[derive(Debug, Clone, Copy)]
+/// cp.async.bulk, of a run of bytes or of a box of a tensor.
+#[derive(Debug, Clone)]
 pub(crate) struct BulkCopy {
     pub warp: u32,
     pub lane: u32,
-    /// Shared offset.
+    /// Shared offset of the first byte.
     pub shared: u32,
-    pub global: u64,
+    /// Bytes of shared memory.
     pub size: u32,
+    /// What lies where; together `size` bytes.
+    pub runs: Vec<Run>,
     pub direction: Direction,
     pub pc: u32,
+}
+
+/// Bytes of a bulk copy that lie one behind the other on both sides, a multiple of 4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Shared offset.
+    pub shared: u32,
+    /// Global address.
+    pub global: u64,
+    pub bytes: u32,
+    /// The bytes that exist in global memory: others are loaded as zeros, and not stored.
+    pub valid: std::ops::Range<u32>,
 }
 
 /// The arrival of cp.async.mbarrier.arrive, due when the lane's earlier copies are done.
@@ -215,7 +229,7 @@ impl<'a> Cx<'a> {
     /// A phase has completed: copies that were to complete on it and have not landed were not expected.
     fn report_unexpected(&mut self, barrier: u32) {
         let left = |copy: &&BulkCopy| copy.direction == Direction::Load { barrier };
-        let Some(&copy) = self.cta.bulk.iter().find(left) else { return };
+        let Some(copy) = self.cta.bulk.iter().find(left).cloned() else { return };
         let phase = self.cta.mbarriers.get(&barrier).map_or(0, |b| b.phase.wrapping_sub(1));
         let detail = format!(
             "phase {phase} is complete before the {} bytes of a copy that was started in it: no `expect_tx` announced them",
@@ -242,26 +256,24 @@ impl<'a> Cx<'a> {
 
     /// Moves the bytes of a bulk copy and tells its mbarrier.
     pub fn deliver_bulk(&mut self, copy: &BulkCopy) {
-        let memory = self.env.memory;
-        let Some(allocation) = memory.find(copy.global).and_then(|i| memory.get(i)) else {
-            return;
-        };
-        let offset = copy.global - allocation.base;
         let mut cursor = Cursor::default();
-        let words = copy.size as usize / 4;
-        let at = copy.shared as usize / 4;
-        for i in 0..words {
-            let global = offset + 4 * i as u64;
-            match copy.direction {
-                Direction::Load { .. } => {
-                    self.cta.shared[at + i] = cursor.load(allocation, global);
-                    if self.tracks() {
-                        self.cta.shared_shadow[at + i] = byte_mask(cursor.undefined(allocation, global));
+        for run in &copy.runs {
+            for at in (0..run.bytes).step_by(4) {
+                let word = (run.shared + at) as usize / 4;
+                let exists = (0..4).fold(0u8, |m, i| m | u8::from(run.valid.contains(&(at + i))) << i);
+                let address = run.global.wrapping_add(at.into());
+                match copy.direction {
+                    Direction::Load { .. } => {
+                        let (value, undefined) = self.gather(address, exists, &mut cursor);
+                        self.cta.shared[word] = value;
+                        if self.tracks() {
+                            self.cta.shared_shadow[word] = byte_mask(undefined);
+                        }
                     }
-                }
-                Direction::Store { .. } => {
-                    let undefined = if self.tracks() { undefined_bytes(self.cta.shared_shadow[at + i]) } else { 0 };
-                    cursor.store(allocation, global, self.cta.shared[at + i], 0xf, undefined);
+                    Direction::Store { .. } => {
+                        let undefined = if self.tracks() { undefined_bytes(self.cta.shared_shadow[word]) } else { 0 };
+                        self.scatter(address, exists, self.cta.shared[word], undefined, &mut cursor);
+                    }
                 }
             }
         }
@@ -270,6 +282,40 @@ impl<'a> Cx<'a> {
                 b.transactions -= i64::from(copy.size);
             }
             self.settle(barrier);
+        }
+    }
+
+    /// Four bytes of global memory, zero where `exists` has no bit, and which of them are undefined.
+    fn gather(&self, address: u64, exists: u8, cursor: &mut Cursor<'a>) -> (u32, u8) {
+        let memory = self.env.memory;
+        let found = |address| memory.find(address).and_then(|i| memory.get(i));
+        if exists == 0xf && address.is_multiple_of(4) {
+            let Some(allocation) = found(address) else { return (0, 0) };
+            let offset = address - allocation.base;
+            let undefined = if self.tracks() { cursor.undefined(allocation, offset) } else { 0 };
+            return (cursor.load(allocation, offset), undefined);
+        }
+        let (mut value, mut undefined) = (0, 0);
+        for i in (0..4).filter(|i| exists >> i & 1 != 0) {
+            let byte = address.wrapping_add(i);
+            let Some(allocation) = found(byte) else { continue };
+            let (word, part) = ((byte - allocation.base) & !3, (byte - allocation.base) & 3);
+            value |= (cursor.load(allocation, word) >> (8 * part) & 0xff) << (8 * i);
+            undefined |= (cursor.undefined(allocation, word) >> part & 1) << i;
+        }
+        (value, undefined)
+    }
+
+    /// Stores the bytes of `value` that `exists` has a bit for.
+    fn scatter(&self, address: u64, exists: u8, value: u32, undefined: u8, cursor: &mut Cursor<'a>) {
+        let memory = self.env.memory;
+        for i in (0..4).filter(|i| exists >> i & 1 != 0) {
+            let byte = address.wrapping_add(i);
+            let Some(allocation) = memory.find(byte).and_then(|i| memory.get(i)) else { continue };
+            let (word, part) = ((byte - allocation.base) & !3, (byte - allocation.base) & 3);
+            let (shift, bit) = (8 * part, 1u8 << part);
+            let undefined = if undefined >> i & 1 != 0 { bit } else { 0 };
+            cursor.store(allocation, word, (value >> (8 * i) & 0xff) << shift, bit, undefined);
         }
     }
 

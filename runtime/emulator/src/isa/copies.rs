@@ -5,7 +5,7 @@ use super::{Row, row};
 use crate::decode::{Form, Inst, Kind, Taint, Ty, Virtual};
 use crate::error::Result;
 use crate::exec::access::{Intent, Space, Target};
-use crate::exec::async_copy::{BulkCopy, Copy, Direction};
+use crate::exec::async_copy::{BulkCopy, Copy, Direction, Run as Bytes};
 use crate::exec::lanes::{LANES, Lane, Run, whole_warp};
 use crate::exec::{CpAsync, Cx, Flow};
 use crate::finding::FindingKind;
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Takes an address whose offset must fit 32 bits, and returns the offset.
-fn address(f: &mut Form<'_, '_>) -> Result<i32> {
+pub(super) fn address(f: &mut Form<'_, '_>) -> Result<i32> {
     f.address()?;
     match i32::try_from(f.imm) {
         Ok(offset) => Ok(offset),
@@ -34,7 +34,7 @@ fn address(f: &mut Form<'_, '_>) -> Result<i32> {
     }
 }
 
-fn pair(low: i32, high: i32) -> i64 {
+pub(super) fn pair(low: i32, high: i32) -> i64 {
     i64::from(low as u32) | i64::from(high) << 32
 }
 
@@ -223,7 +223,8 @@ fn bulk_load(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             continue;
         }
         let direction = Direction::Load { barrier };
-        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, global: sources[i], size, direction, pc: cx.pc });
+        let runs = vec![Bytes { shared, global: sources[i], bytes: size, valid: 0..size }];
+        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, size, runs, direction, pc: cx.pc });
     }
     Flow::Next
 }
@@ -245,12 +246,13 @@ fn bulk_store(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             continue;
         }
         let direction = Direction::Store { group: cx.warp.bulk_groups[i] };
-        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, global: destinations[i], size, direction, pc: cx.pc });
+        let runs = vec![Bytes { shared, global: destinations[i], bytes: size, valid: 0..size }];
+        cx.start_bulk(BulkCopy { warp: cx.warp.id, lane, shared, size, runs, direction, pc: cx.pc });
     }
     Flow::Next
 }
 
-fn bulk_prefetch(f: &mut Form<'_, '_>) -> Result<Run> {
+pub(super) fn bulk_prefetch(f: &mut Form<'_, '_>) -> Result<Run> {
     f.ignore_prefix("L2::");
     while f.remaining() > 0 {
         f.operand()?;

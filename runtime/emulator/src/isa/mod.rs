@@ -17,6 +17,7 @@ mod memory;
 mod mma;
 mod moves;
 pub(crate) mod number;
+mod tensor;
 mod warp;
 
 use crate::decode::{Decoder, Form};
@@ -38,7 +39,7 @@ const fn row(name: &'static str, forms: &'static str, decode: fn(&mut Form<'_, '
     Row { name, forms, decode }
 }
 
-const FAMILIES: [&[Row]; 15] = [
+const FAMILIES: [&[Row]; 16] = [
     integer::ROWS,
     bits::ROWS,
     float::ROWS,
@@ -53,6 +54,7 @@ const FAMILIES: [&[Row]; 15] = [
     matrix::ROWS,
     mma::ROWS,
     copies::ROWS,
+    tensor::ROWS,
     mbarrier::ROWS,
 ];
 

@@ -50,7 +50,9 @@ pub(crate) enum Operand {
     Symbol(String, i64),
     /// `[base + offset]`
     Address(Box<Operand>, i64),
-    /// `[a, b]` and other bracketed lists (tensor coordinates): recognised so that they can be refused by name.
+    /// `[base, {a, b}]`: a tensor map and coordinates.
+    Tensor(Box<Operand>, Vec<Operand>),
+    /// Other bracketed lists: recognised so that they can be refused by name.
     AddressList,
     Vector(Vec<Operand>),
     /// `%r1|%p1`

@@ -202,6 +202,12 @@ impl Parser<'_> {
                 let base = self.operand(scopes, depth + 1)?;
                 let offset = self.offset()?;
                 if self.eat(b',') {
+                    if self.peek() == Some(Token::Punct(b'{'))
+                        && let Operand::Vector(coordinates) = self.operand(scopes, depth + 1)?
+                        && self.eat(b']')
+                    {
+                        return Ok(Operand::Tensor(Box::new(Operand::Address(Box::new(base), offset)), coordinates));
+                    }
                     while !self.eat(b']') {
                         self.next().ok_or_else(|| self.truncated())?;
                     }
