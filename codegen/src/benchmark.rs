@@ -146,7 +146,7 @@ pub struct Workload {
     pub memory: Vec<Memory>,
     /// Arguments, in the order of the kernel's parameters.
     pub args: Vec<Arg>,
-    /// Judges memory after a launch, given what each [checked](Memory::checked) part holds, in order.
+    /// Judges memory after a launch, given what each [output](Role::Output) holds, in order.
     pub judge: Judge,
 }
 
@@ -164,8 +164,19 @@ pub struct Memory {
     pub len: u64,
     /// What they hold before a launch.
     pub content: Content,
-    /// Whether the judge wants them after a launch; they are restored before each one that is judged.
-    pub checked: bool,
+    /// What launches do to them.
+    pub role: Role,
+}
+
+/// What launches do to a workload's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Read it only.
+    Input,
+    /// Write to it, for launches behind them to read: it is restored before a replay that is judged.
+    Updated,
+    /// Write it for the judge: it is restored before a replay that is judged, and read back after.
+    Output,
 }
 
 /// What memory holds before a launch.
@@ -224,7 +235,7 @@ impl Memory {
             },
             _ => panic!("`{}` is not mapped whole", buffer.name),
         };
-        Memory { name: buffer.name.clone(), dtype: buffer.dtype, len: buffer.len, content, checked: true }
+        Memory { name: buffer.name.clone(), dtype: buffer.dtype, len: buffer.len, content, role: Role::Output }
     }
 }
 

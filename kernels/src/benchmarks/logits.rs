@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lathe_codegen::benchmark::{Axis, Configuration, Content, Machine, Memory, Size, SizeError, Work, Workload};
+use lathe_codegen::benchmark::{Axis, Configuration, Content, Machine, Memory, Role, Size, SizeError, Work, Workload};
 use lathe_codegen::contract::{Arg, POISON, ScalarValue, Verdict};
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::ir::Kernel;
@@ -101,21 +101,7 @@ pub fn work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
 pub fn workload(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
     accept(size)?;
     let problem = Arc::new(Problem::new(format, *size));
-    let element = format.element_bytes() as i64;
-    let page_bytes = format.page_bytes() as i64;
-    let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
-    let mut args = vec![pointer(0, vec![]), pointer(1, vec![page_bytes / element])];
-    if format == KeyFormat::Fp8 {
-        args.push(Arg::Pointer { buffer: 1, offset: SCALES_OFFSET as u64, strides: vec![page_bytes / 4] });
-    }
-    args.extend([
-        pointer(2, vec![]),
-        pointer(3, vec![]),
-        pointer(4, vec![problem.table_stride as i64]),
-        pointer(5, vec![problem.logits_stride as i64]),
-        Arg::Scalar(ScalarValue::I32(size.next_n as i32)),
-        Arg::Scalar(ScalarValue::I32(0)),
-    ]);
+    let args = problem.args();
     let expected = OnceLock::new();
     Ok(Workload {
         memory: problem.memory(),
@@ -139,22 +125,25 @@ const ROW_ALIGNMENT: usize = 256;
 /// Poison, as a logit's bits.
 const UNWRITTEN: u32 = u32::from_le_bytes([POISON; 4]);
 
-struct Problem {
-    format: KeyFormat,
-    size: Size,
+/// The data of a size, on the host.
+pub(super) struct Problem {
+    pub(super) format: KeyFormat,
+    pub(super) size: Size,
     /// Length of each row, `[B, next_n]`.
-    lens: Vec<i32>,
+    pub(super) lens: Vec<i32>,
     q: Vec<u8>,
     weights: Vec<f32>,
-    table: Vec<i32>,
-    table_stride: usize,
-    logits_stride: usize,
+    pub(super) table: Vec<i32>,
+    pub(super) table_stride: usize,
+    pub(super) logits_stride: usize,
     pages: usize,
     block: Arc<[u8]>,
+    /// What a kernel before this one stores as the last key of each row, `[B, next_n]`: pages with the key in slot 0.
+    pub(super) stored: Vec<Vec<u8>>,
 }
 
 impl Problem {
-    fn new(format: KeyFormat, size: Size) -> Problem {
+    pub(super) fn new(format: KeyFormat, size: Size) -> Problem {
         let noise = Noise::new(0x6265_6e63);
         let lengths = size.lengths();
         let lens: Vec<i32> = lengths.iter().flat_map(|&len| lens_ratio_1(len as i32, size.next_n as i32)).collect();
@@ -183,28 +172,50 @@ impl Problem {
             logits_stride: (size.max_len() as usize).next_multiple_of(ROW_ALIGNMENT),
             pages: pages + 1,
             block: block(format),
+            stored: Vec::new(),
             format,
             size,
         }
     }
 
-    fn memory(&self) -> Vec<Memory> {
-        let memory = |name: &str, dtype, len: usize, content, checked| Memory {
+    /// The arguments of the logits kernels over [`memory`](Self::memory).
+    pub(super) fn args(&self) -> Vec<Arg> {
+        let element = self.format.element_bytes() as i64;
+        let page_bytes = self.format.page_bytes() as i64;
+        let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
+        let mut args = vec![pointer(0, vec![]), pointer(1, vec![page_bytes / element])];
+        if self.format == KeyFormat::Fp8 {
+            args.push(Arg::Pointer { buffer: 1, offset: SCALES_OFFSET as u64, strides: vec![page_bytes / 4] });
+        }
+        args.extend([
+            pointer(2, vec![]),
+            pointer(3, vec![]),
+            pointer(4, vec![self.table_stride as i64]),
+            pointer(5, vec![self.logits_stride as i64]),
+            Arg::Scalar(ScalarValue::I32(self.size.next_n as i32)),
+            Arg::Scalar(ScalarValue::I32(0)),
+        ]);
+        args
+    }
+
+    pub(super) fn memory(&self) -> Vec<Memory> {
+        let memory = |name: &str, dtype, len: usize, content, role| Memory {
             name: name.to_owned(),
             dtype,
             len: len as u64,
             content,
-            checked,
+            role,
         };
-        let bytes = |name, dtype, bytes: Vec<u8>| memory(name, dtype, bytes.len(), Content::Bytes(bytes.into()), false);
+        let bytes =
+            |name, dtype, bytes: Vec<u8>| memory(name, dtype, bytes.len(), Content::Bytes(bytes.into()), Role::Input);
         let pool = self.pages * self.format.page_bytes();
         vec![
             bytes("q", self.format.dtype(), self.q.clone()),
-            memory("k_pages", self.format.pool_dtype(), pool, Content::Repeated(self.block.clone()), false),
+            memory("k_pages", self.format.pool_dtype(), pool, Content::Repeated(self.block.clone()), Role::Input),
             bytes("weights", Dtype::F32, self.weights.iter().flat_map(|w| w.to_le_bytes()).collect()),
             bytes("context_lens", Dtype::I32, self.lens.iter().flat_map(|len| len.to_le_bytes()).collect()),
             bytes("block_table", Dtype::I32, self.table.iter().flat_map(|page| page.to_le_bytes()).collect()),
-            memory("logits", Dtype::F32, self.lens.len() * self.logits_stride * 4, Content::Poison, true),
+            memory("logits", Dtype::F32, self.lens.len() * self.logits_stride * 4, Content::Poison, Role::Output),
         ]
     }
 
@@ -213,7 +224,17 @@ impl Problem {
         &self.block[id as usize % BLOCK_PAGES * bytes..][..bytes]
     }
 
-    /// The positions of a row that are compared: as many of each page as the budget allows, at random.
+    /// The key that was stored just now at a position of a row, in slot 0 of a page.
+    fn stored_key(&self, row: usize, position: usize) -> Option<&[u8]> {
+        if self.stored.is_empty() {
+            return None;
+        }
+        let next_n = self.size.next_n as usize;
+        let of_request = row / next_n * next_n..(row / next_n + 1) * next_n;
+        of_request.into_iter().find(|&row| self.lens[row] as usize == position + 1).map(|row| &self.stored[row][..])
+    }
+
+    /// The positions of a row that are compared: as many of each page as the budget allows, at random, and the last.
     fn positions(&self, row: usize) -> Vec<usize> {
         let pages: usize = self.lens.iter().map(|&len| (len as usize).div_ceil(PAGE_SLOTS)).sum();
         let each = (COMPARED / pages.max(1)).clamp(1, PAGE_SLOTS);
@@ -224,11 +245,12 @@ impl Problem {
                 let first = noise.below(page as u64, PAGE_SLOTS as u64) as usize;
                 (0..each).map(move |i| page * PAGE_SLOTS + (first + i) % PAGE_SLOTS)
             })
-            .filter(|&position| position < len)
+            .filter(|&position| position + 1 < len)
+            .chain(len.checked_sub(1))
             .collect()
     }
 
-    fn expected(&self) -> Vec<Vec<(usize, Logit)>> {
+    pub(super) fn expected(&self) -> Vec<Vec<(usize, Logit)>> {
         let heads = self.size.heads as usize;
         let q_bytes = heads * HEAD_DIM * self.format.element_bytes();
         let row = |row: usize| {
@@ -236,7 +258,10 @@ impl Problem {
                 QueryRow::new(self.format, &self.q[row * q_bytes..][..q_bytes], &self.weights[row * heads..][..heads]);
             let table = &self.table[row / self.size.next_n as usize * self.table_stride..];
             let logit = |&p: &usize| {
-                let key = Key::of_page(self.format, self.page(table[p / PAGE_SLOTS]), p % PAGE_SLOTS);
+                let key = match self.stored_key(row, p) {
+                    Some(page) => Key::of_page(self.format, page, 0),
+                    None => Key::of_page(self.format, self.page(table[p / PAGE_SLOTS]), p % PAGE_SLOTS),
+                };
                 (p, query.logit(&key))
             };
             self.positions(row).par_iter().map(logit).collect()
@@ -244,7 +269,7 @@ impl Problem {
         (0..self.lens.len()).into_par_iter().map(row).collect()
     }
 
-    fn judge(&self, logits: &[u8], expected: &[Vec<(usize, Logit)>]) -> Verdict {
+    pub(super) fn judge(&self, logits: &[u8], expected: &[Vec<(usize, Logit)>]) -> Verdict {
         let rows: Vec<(f64, Option<String>)> = logits
             .par_chunks(self.logits_stride * 4)
             .zip(expected)

@@ -1,6 +1,7 @@
 //! What the kernels are timed with: sizes, workloads and the configurations that a search may try.
 
 pub mod logits;
+pub mod step;
 pub mod store;
 pub mod topk;
 

@@ -1,6 +1,6 @@
 //! Something that computes a workload.
 
-use lathe_codegen::benchmark::{Configuration, Workload};
+use lathe_codegen::benchmark::{Configuration, Memory};
 use lathe_codegen::contract::{Arg, Buffer, Case, Verdict};
 use lathe_codegen::target::Target;
 use lathe_codegen::trace::TraceErrors;
@@ -89,10 +89,10 @@ impl Contender {
         self.program.as_ref()
     }
 
-    /// Compares the workload's arguments with the kernel's parameters, where they are known.
-    pub(super) fn check(&self, workload: &Workload) -> Result<(), ArgumentError> {
+    /// Compares arguments over `memory` with the kernel's parameters, where they are known.
+    pub(super) fn check(&self, memory: &[Memory], args: &[Arg]) -> Result<(), ArgumentError> {
         let Some(program) = &self.program else { return Ok(()) };
-        let buffers = workload.memory.iter().map(|memory| Buffer {
+        let buffers = memory.iter().map(|memory| Buffer {
             name: memory.name.clone(),
             dtype: memory.dtype,
             len: memory.len,
@@ -102,7 +102,7 @@ impl Contender {
             name: self.name.clone(),
             grid: self.grid,
             buffers: buffers.collect(),
-            args: workload.args.clone(),
+            args: args.to_vec(),
             verify: Box::new(|_| Verdict::default()),
         };
         check_arguments(&program.kernel, program.shared_bytes(), program.compiled.target, &case)

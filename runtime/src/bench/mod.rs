@@ -15,9 +15,10 @@ pub use statics::{CARDS, Card, Prediction, StaticFigures, ctas_per_sm, predict};
 pub use statistics::{Paired, Samples};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use lathe_codegen::benchmark::{Content, Memory, Work, Workload};
-use lathe_codegen::contract::POISON;
+use lathe_codegen::benchmark::{Content, Memory, Role, Work, Workload};
+use lathe_codegen::contract::{Arg, POISON};
 
 use crate::backend::ArgumentError;
 use crate::device::{Allocation, Device, DeviceError, GUARD, Graph};
@@ -176,22 +177,35 @@ impl<'a> Bench<'a> {
 
     /// Captures a call of `contender` for each set.
     pub fn capture(&self, contender: &Contender, edges: Edges) -> Result<Captured, BenchError> {
-        let Contender { name, grid, .. } = contender;
-        if grid.contains(&0) {
-            return Err(BenchError::Empty { name: name.clone(), grid: *grid });
+        self.capture_chain(&contender.name, &[(contender, &self.workload.args)], edges)
+    }
+
+    /// Captures, for each set, launches that follow each other, each with its own arguments over the workload's memory.
+    pub fn capture_chain(
+        &self,
+        name: &str,
+        chain: &[(&Contender, &[Arg])],
+        edges: Edges,
+    ) -> Result<Captured, BenchError> {
+        for (contender, args) in chain {
+            let Contender { name, grid, .. } = contender;
+            if grid.contains(&0) {
+                return Err(BenchError::Empty { name: name.clone(), grid: *grid });
+            }
+            contender.check(&self.workload.memory, args)?;
         }
-        contender.check(self.workload)?;
         let calls = if self.protocol.warm_l2 { WARM_CALLS } else { self.count };
         let sets = self.sets.lock();
         let graph = self.device.capture(|| {
             (0..calls).try_for_each(|call| {
-                let set = &sets[call % self.count];
-                let addresses: Vec<u64> = set.iter().map(Allocation::address).collect();
-                contender.launch(self.device, &self.workload.args, &addresses, edges == Edges::Programmatic)
+                let addresses: Vec<u64> = sets[call % self.count].iter().map(Allocation::address).collect();
+                chain.iter().try_for_each(|(contender, args)| {
+                    contender.launch(self.device, args, &addresses, edges == Edges::Programmatic)
+                })
             })
         })?;
         let graph = graph.expect("a capture of launches is not empty");
-        Ok(Captured { name: name.clone(), edges, graph, calls, _memory: self.sets.clone() })
+        Ok(Captured { name: name.to_owned(), edges, graph, calls, _memory: self.sets.clone() })
     }
 
     /// Microseconds of a call, roughly: for a search that tells the fast from the slow before anything is checked.
@@ -224,10 +238,16 @@ impl<'a> Bench<'a> {
         self.check(captured)
     }
 
-    /// Puts back what the judged memory of every set holds before a call.
+    /// Takes a part of a chain that was checked as a whole: its own results are in the chain's.
+    pub fn part(&self, _whole: &Prepared, part: Captured) -> Prepared {
+        Prepared(part)
+    }
+
+    /// Puts back what every set holds before a call, where calls write.
     fn restore(&self) -> Result<(), DeviceError> {
         for set in self.sets.lock().iter_mut() {
-            for (memory, allocation) in self.workload.memory.iter().zip(set).filter(|(memory, _)| memory.checked) {
+            let written = self.workload.memory.iter().zip(set).filter(|(memory, _)| memory.role != Role::Input);
+            for (memory, allocation) in written {
                 set_content(memory, allocation)?;
             }
         }
@@ -237,7 +257,8 @@ impl<'a> Bench<'a> {
     fn judge(&self, set: usize) -> Result<Vec<String>, DeviceError> {
         let mut after = Vec::new();
         let sets = self.sets.lock();
-        for (memory, allocation) in self.workload.memory.iter().zip(&sets[set]).filter(|(memory, _)| memory.checked) {
+        let parts = self.workload.memory.iter().zip(&sets[set]);
+        for (memory, allocation) in parts.filter(|(memory, _)| memory.role == Role::Output) {
             let mut bytes = vec![0; memory.len as usize];
             allocation.read(0, &mut bytes)?;
             after.push(bytes);
@@ -254,18 +275,32 @@ impl<'a> Bench<'a> {
 
     /// Times two side by side, in turn, who comes first changing from pair to pair.
     pub fn pair(&self, first: &Prepared, second: &Prepared) -> Result<Paired, BenchError> {
-        self.warm_up(first)?;
-        self.warm_up(second)?;
-        let pair = |turn: usize| {
-            Ok(if turn.is_multiple_of(2) {
-                (self.replay(&first.0)?, self.replay(&second.0)?)
-            } else {
-                let later = self.replay(&second.0)?;
-                (self.replay(&first.0)?, later)
-            })
+        let rounds = self.rounds(&[first, second])?;
+        Ok(Paired::new(rounds.into_iter().map(|round| (round[0], round[1])).collect()))
+    }
+
+    /// Times several side by side, in turn, the order reversed from round to round: microseconds of a call by round.
+    pub fn rounds(&self, prepared: &[&Prepared]) -> Result<Vec<Vec<f64>>, BenchError> {
+        prepared.iter().try_for_each(|prepared| self.warm_up(prepared))?;
+        let round = |turn: usize| {
+            let mut times = vec![0.0; prepared.len()];
+            for place in 0..prepared.len() {
+                let place = if turn.is_multiple_of(2) { place } else { prepared.len() - 1 - place };
+                times[place] = self.replay(&prepared[place].0)?;
+            }
+            Ok(times)
         };
-        let pairs = (0..self.protocol.replays).map(pair).collect::<Result<Vec<_>, DeviceError>>()?;
-        Ok(Paired::new(pairs))
+        (0..self.protocol.replays).map(round).collect()
+    }
+
+    /// How long `calls` calls take, by the device's clock; for harnesses that choose the number of calls themselves.
+    pub fn elapsed(&self, prepared: &Prepared, calls: u64) -> Result<Duration, BenchError> {
+        let replays = calls.div_ceil(prepared.0.calls as u64).max(1);
+        let mut microseconds = 0.0;
+        for _ in 0..replays {
+            microseconds += self.replay(&prepared.0)?;
+        }
+        Ok(Duration::from_secs_f64(microseconds / replays as f64 * calls as f64 / 1e6))
     }
 
     fn warm_up(&self, prepared: &Prepared) -> Result<(), DeviceError> {

@@ -13,10 +13,8 @@ use lathe_runtime::toolchain::Toolchain;
 use serde::Serialize;
 
 use super::peer::{Manifest, Recorded};
-use super::select_configuration;
+use super::{Error, select_configuration};
 use crate::cli::select;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is timed beside a kernel.
 pub enum Rival<'a> {
@@ -61,6 +59,24 @@ pub struct Row {
     pub point: Size,
 }
 
+impl Row {
+    /// A row without times.
+    pub fn new(kernel: &str, point: Size) -> Row {
+        Row {
+            kernel: kernel.to_owned(),
+            size: point.into(),
+            configuration: String::new(),
+            grid: [0; 3],
+            sets: 0,
+            ctas_per_sm: 0,
+            times: Vec::new(),
+            predicted_us: None,
+            error: None,
+            point,
+        }
+    }
+}
+
 /// A [`Size`] in plain columns.
 #[derive(Clone, Serialize)]
 pub struct SizeColumns {
@@ -99,6 +115,23 @@ pub struct Time {
     pub rivals: Vec<RivalTime>,
 }
 
+impl Time {
+    /// What `samples` of a call say of its `work`.
+    pub fn new(edges: Edges, samples: &Samples, work: &Work, bandwidth: Bandwidth, rivals: Vec<RivalTime>) -> Time {
+        let us = samples.median();
+        let bytes = (work.read + work.written) as f64;
+        Time {
+            edges: edges.name(),
+            us,
+            spread: samples.spread(),
+            tb_per_s: bytes / us / 1e6,
+            tflop_per_s: work.flops as f64 / us / 1e6,
+            of_read_bandwidth: bytes / us * 1e6 / bandwidth.read,
+            rivals,
+        }
+    }
+}
+
 /// A rival at a size.
 #[derive(Serialize)]
 pub struct RivalTime {
@@ -123,18 +156,7 @@ const GLANCES: usize = 5;
 impl Measurer<'_> {
     /// Measures a size. What goes wrong at this size is part of the row.
     pub fn row(&self, entry: &Entry, benchmark: &Benchmark, size: Size, configuration: Option<&str>) -> Row {
-        let mut row = Row {
-            kernel: entry.name.to_owned(),
-            size: size.into(),
-            configuration: String::new(),
-            grid: [0; 3],
-            sets: 0,
-            ctas_per_sm: 0,
-            times: Vec::new(),
-            predicted_us: None,
-            error: None,
-            point: size,
-        };
+        let mut row = Row::new(entry.name, size);
         if let Err(error) = self.measure(entry, benchmark, configuration, &mut row) {
             row.times.clear();
             row.error = Some(error.to_string());
@@ -142,7 +164,8 @@ impl Measurer<'_> {
         row
     }
 
-    fn machine(&self) -> Machine {
+    /// What launch rules may know of the device.
+    pub fn machine(&self) -> Machine {
         Machine { target: self.target, sms: self.device.info().sms }
     }
 
@@ -196,16 +219,7 @@ impl Measurer<'_> {
             for recorded in self.rivals.iter().flat_map(Rival::recorded).filter(|r| r.is_of(entry.name, &size, edges)) {
                 times.push(RivalTime::recorded(recorded, us));
             }
-            let bytes = (work.read + work.written) as f64;
-            row.times.push(Time {
-                edges: edges.name(),
-                us,
-                spread: samples.spread(),
-                tb_per_s: bytes / us / 1e6,
-                tflop_per_s: work.flops as f64 / us / 1e6,
-                of_read_bandwidth: bytes / us * 1e6 / self.bandwidth.read,
-                rivals: times,
-            });
+            row.times.push(Time::new(edges, &samples, &work, self.bandwidth, times));
         }
         Ok(())
     }
@@ -232,7 +246,8 @@ impl Measurer<'_> {
         }
     }
 
-    fn contender(&self, name: &str, configuration: Configuration) -> Result<Contender, Error> {
+    /// A configuration, compiled and loaded.
+    pub fn contender(&self, name: &str, configuration: Configuration) -> Result<Contender, Error> {
         let name = format!("{name} {}", configuration.label());
         let name = name.trim_end().to_owned();
         Ok(Contender::of_configuration(self.device, self.compiler, self.target, name, configuration)?)
@@ -315,6 +330,11 @@ impl RivalTime {
             recorded: false,
             error: None,
         }
+    }
+
+    /// Something that is timed for its own sake.
+    pub fn alone(column: String, name: String, us: f64) -> RivalTime {
+        RivalTime { column, name, us: Some(us), ratio: None, ratio_spread: None, recorded: false, error: None }
     }
 
     fn recorded(recorded: &Recorded, us: f64) -> RivalTime {

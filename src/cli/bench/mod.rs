@@ -6,22 +6,26 @@ mod peer;
 mod plot;
 mod report;
 mod sizes;
+mod step;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::ValueEnum;
-use lathe_codegen::benchmark::{Benchmark, Configuration, Size};
+use lathe_codegen::benchmark::{Axis, Benchmark, Configuration, Size};
 use lathe_codegen::entry::Entry;
 use lathe_codegen::target::Target;
 use lathe_runtime::bench::{Edges, Protocol, bandwidth};
 use lathe_runtime::device::{Device, DeviceError};
 use lathe_runtime::nvrtc::Compiler;
 
-use self::measure::{Measurer, Rival};
+use self::measure::{Measurer, Rival, Row};
 use self::sizes::Sizes;
+use self::step::STEPS;
 use super::{Context, Outcome, select, terminal};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Time the kernels, each checked against the reference before it is timed
 #[derive(clap::Args)]
@@ -62,6 +66,10 @@ pub struct Args {
     /// The edges between calls; both if left out
     #[arg(long, value_enum, value_name = "EDGES")]
     edges: Option<EdgesName>,
+
+    /// Time decode steps instead: store, logits and top-k of either format as one graph, against the sum of the three
+    #[arg(long, conflicts_with_all = ["kernel", "vs", "configuration", "without_device", "svg"])]
+    step: bool,
 
     /// Let each call find its inputs in the L2, as the call before left them
     #[arg(long)]
@@ -131,7 +139,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     let Some(device) = device else {
-        for (given, option) in [(args.svg.is_some(), "svg"), (!args.vs.is_empty(), "vs")] {
+        for (given, option) in [(args.svg.is_some(), "svg"), (!args.vs.is_empty(), "vs"), (args.step, "step")] {
             if given {
                 return Err(SweepError::NeedsDevice { option }.into());
             }
@@ -156,18 +164,7 @@ fn timed(args: &Args, entries: &[(&Entry, Benchmark)], device: &Device, context:
     let protocol = Protocol { replays: args.replays.max(1), warm_l2: args.warm_l2, ..Protocol::default() };
     let measurer =
         Measurer { device, compiler: &compiler, toolchain: &toolchain, target, protocol, edges, bandwidth, rivals };
-    let points: Vec<(&Entry, &Benchmark, Size)> = entries
-        .iter()
-        .flat_map(|(entry, benchmark)| args.sizes.of(benchmark).into_iter().map(move |size| (*entry, benchmark, size)))
-        .collect();
-    let bar = terminal::bar_with_time_left(points.len());
-    let mut rows = Vec::new();
-    for (entry, benchmark, size) in points {
-        bar.set_message(format!("{} {size}", entry.name));
-        rows.push(measurer.row(entry, benchmark, size, args.configuration.as_deref()));
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    let rows = if args.step { steps(args, &measurer) } else { kernels(args, entries, &measurer) };
 
     let run = report::Run { device: device.info(), target, bandwidth, protocol, rows: &rows };
     if args.json {
@@ -184,6 +181,40 @@ fn timed(args: &Args, entries: &[(&Entry, Benchmark)], device: &Device, context:
         row.error.is_none() && row.times.iter().all(|time| time.rivals.iter().all(|rival| rival.error.is_none()))
     });
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn kernels(args: &Args, entries: &[(&Entry, Benchmark)], measurer: &Measurer) -> Vec<Row> {
+    let points: Vec<(&Entry, &Benchmark, Size)> = entries
+        .iter()
+        .flat_map(|(entry, benchmark)| args.sizes.of(benchmark).into_iter().map(move |size| (*entry, benchmark, size)))
+        .collect();
+    let bar = terminal::bar_with_time_left(points.len());
+    let mut rows = Vec::new();
+    for (entry, benchmark, size) in points {
+        bar.set_message(format!("{} {size}", entry.name));
+        rows.push(measurer.row(entry, benchmark, size, args.configuration.as_deref()));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    rows
+}
+
+fn steps(args: &Args, measurer: &Measurer) -> Vec<Row> {
+    let sizes = args.sizes.of_axes(
+        &[Axis::Batch, Axis::Keys, Axis::NextN, Axis::Heads, Axis::TopK],
+        lathe_kernels::benchmarks::step::sizes(),
+    );
+    let bar = terminal::bar_with_time_left(STEPS.len() * sizes.len());
+    let mut rows = Vec::new();
+    for (format, name) in STEPS {
+        for &size in &sizes {
+            bar.set_message(format!("{name} {size}"));
+            rows.push(measurer.step(format, name, size));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    rows
 }
 
 /// The entries that say how they are timed; one that was asked for and does not is an error.

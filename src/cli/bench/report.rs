@@ -88,6 +88,7 @@ fn cells(row: &Row, size: &str, time: &Time, rivals: &[String]) -> Vec<Cell> {
                 let spread = ratio_spread.map_or(" recorded".to_owned(), |spread| format!(" ±{:.1} %", spread * 100.0));
                 cells.extend([Cell::new(format!("{us:.2}")), Cell::new(format!("{ratio:.3}{spread}"))]);
             }
+            Some(RivalTime { us: Some(us), .. }) => cells.extend([Cell::new(format!("{us:.2}")), Cell::new("")]),
             Some(rival) => {
                 let error = rival.error.as_deref().unwrap_or_default();
                 eprintln!("\x1b[1;91merror\x1b[0m\x1b[1m: {} {}: {error}\x1b[0m", row.kernel, row.point);

@@ -37,8 +37,12 @@ pub struct Sizes {
 impl Sizes {
     /// The sizes of `benchmark`, each once.
     pub fn of(&self, benchmark: &Benchmark) -> Vec<Size> {
-        let own = (benchmark.sizes)();
-        let has = |axis| benchmark.axes.contains(&axis);
+        self.of_axes(benchmark.axes, (benchmark.sizes)())
+    }
+
+    /// Sizes with these axes, each once; where nothing else is asked for, `own`.
+    pub fn of_axes(&self, axes: &[Axis], own: Vec<Size>) -> Vec<Size> {
+        let has = |axis| axes.contains(&axis);
         let batch: &[u32] = if has(Axis::Batch) { &self.batch } else { &[] };
         let pairs: Vec<(u32, u32)> = match (batch.is_empty(), self.keys.is_empty()) {
             (true, true) => own.iter().map(|size| (size.batch, size.keys)).collect(),
