@@ -51,7 +51,6 @@ fn sum_rows(#[comptime] fault: Fault, #[read] x: Slice<f32>, #[write_all] sums: 
     let ring = shared::<f32>([ROWS, 96]).stages(STAGES);
     let full = mbarriers(STAGES);
     let empty = mbarriers(STAGES);
-    let warp = warp::id();
 
     if thread::id() == 0 {
         full.init(1);
@@ -64,7 +63,7 @@ fn sum_rows(#[comptime] fault: Fault, #[read] x: Slice<f32>, #[write_all] sums: 
         cta::sync();
     }
     let mut at = PipelineState::start();
-    if warp == 3 {
+    warp::role("fetch", 3..4, || {
         if lane::id() == 0 {
             for block in Scalar::from(0)..blocks {
                 let (stage, filled) = (ring.stage(at.stage), full.at(at.stage));
@@ -83,7 +82,8 @@ fn sum_rows(#[comptime] fault: Fault, #[read] x: Slice<f32>, #[write_all] sums: 
                 at = at.advance(STAGES);
             }
         }
-    } else {
+    });
+    warp::role("add", 0..3, || {
         let column = thread::id();
         let mut sum = Scalar::from(0.0f32);
         for _ in Scalar::from(0)..blocks {
@@ -100,7 +100,7 @@ fn sum_rows(#[comptime] fault: Fault, #[read] x: Slice<f32>, #[write_all] sums: 
             at = at.advance(STAGES);
         }
         sums.at(column).store(sum);
-    }
+    });
 }
 
 /// squares[i] = i * i: all threads fill a tile, one thread copies it out, twice.

@@ -16,7 +16,7 @@ pub use crate::ops::tile::relu;
 
 /// The CTA (thread block) and its place in the grid.
 pub mod cta {
-    pub use crate::ops::barrier::{cta_sync as sync, named_sync as sync_warps};
+    pub use crate::ops::barrier::{cta_sync as sync, named_arrive as arrive_warps, named_sync as sync_warps};
     pub use crate::ops::index::{cta_x as x, cta_y as y, cta_z as z};
 }
 
@@ -29,6 +29,7 @@ pub mod grid {
 pub mod warp {
     pub use crate::ops::barrier::warp_sync as sync;
     pub use crate::ops::index::warp_id as id;
+    pub use crate::ops::role::{give_registers, role, take_registers};
 }
 
 /// The lane and its place in the warp.

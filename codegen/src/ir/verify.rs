@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Access, Block, Inst, Kernel, Origin, ParamKind, Phase, TensorBox, Type, ValueId};
 use crate::loc::Loc;
-use crate::ops::{CATALOGUE, Effect, Signature, Space, control, pdl, tensor};
+use crate::ops::{CATALOGUE, Effect, Signature, Space, barrier, control, cp_async, pdl, role, tensor};
 
 /// A rule that a kernel breaks.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -34,8 +34,9 @@ impl Kernel {
     }
 
     fn check(&self, memory: bool) -> Result<(), Vec<VerifyError>> {
+        let warps = (0, self.warps.into());
         let mut verifier =
-            Verifier { kernel: self, memory, visible: HashSet::new(), waited: false, errors: Vec::new() };
+            Verifier { kernel: self, memory, visible: HashSet::new(), waited: false, warps, errors: Vec::new() };
         let params = self.values.iter().enumerate().filter(|(_, v)| matches!(v.origin, Origin::Param { .. }));
         verifier.visible.extend(params.map(|(i, _)| ValueId(i as u32)));
         verifier.block(&self.body);
@@ -67,6 +68,8 @@ struct Verifier<'k> {
     visible: HashSet<ValueId>,
     /// Whether the PDL wait lies behind on every way here.
     waited: bool,
+    /// The first warp that comes here, and the number of them.
+    warps: (i64, i64),
     errors: Vec<VerifyError>,
 }
 
@@ -100,6 +103,7 @@ impl Verifier<'_> {
         self.signature(inst);
         self.form(inst);
         self.boxes(inst);
+        self.role(inst);
         if self.memory {
             self.memory(inst);
         }
@@ -107,10 +111,13 @@ impl Verifier<'_> {
             self.waited = true;
         }
         for block in &inst.blocks {
-            let (outside, waited) = (self.visible.clone(), self.waited);
+            let (outside, waited, warps) = (self.visible.clone(), self.waited, self.warps);
             self.visible.extend(&block.params);
+            if std::ptr::eq(inst.op, &role::ROLE) {
+                self.warps = (inst.attrs.int("first"), inst.attrs.int("count"));
+            }
             self.block(block);
-            (self.visible, self.waited) = (outside, waited);
+            (self.visible, self.waited, self.warps) = (outside, waited, warps);
         }
         self.visible.extend(&inst.results);
     }
@@ -140,6 +147,7 @@ impl Verifier<'_> {
         let is = |op| std::ptr::eq(inst.op, op);
         let blocks = inst.blocks.len();
         let fits = match () {
+            () if is(&role::ROLE) => matches!(&inst.blocks[..], [body] if body.params.is_empty()),
             () if is(&control::IF) => (1..=2).contains(&blocks) && inst.blocks.iter().all(|b| b.params.is_empty()),
             () if is(&control::FOR) => match (&inst.blocks[..], inst.operands.first()) {
                 ([body], Some(&start)) => {
@@ -155,6 +163,36 @@ impl Verifier<'_> {
         if is(&control::SET) && inst.operands.first().map(|&id| self.kernel.value(id).origin) != Some(Origin::Variable)
         {
             self.error(inst, "only a variable can be assigned to", None);
+        }
+    }
+
+    /// What some warps execute by themselves against what needs others.
+    fn role(&mut self, inst: &Inst) {
+        let is = |op| std::ptr::eq(inst.op, op);
+        let ((first, count), all) = (self.warps, i64::from(self.kernel.warps));
+        let here = format!("only the warps {first}..{} come here", first + count);
+        let shared = match inst.operands.first().map(|&id| self.kernel.ty(id)) {
+            Some(Type::Shared { tile, .. }) => self.kernel.tiles.get(tile.index()).is_some_and(|tile| tile.copies == 1),
+            _ => false,
+        };
+        if is(&role::REGISTERS) && (first % role::GROUP != 0 || count % role::GROUP != 0) {
+            let message = format!(
+                "registers are given and taken by {} warps at a time, and the role has {first}..{}",
+                role::GROUP,
+                first + count
+            );
+            self.error(inst, message, None);
+        } else if count == all {
+            // Everything is allowed.
+        } else if is(&barrier::CTA_SYNC) {
+            let message = format!("{here}, and all {all} would have to: use `cta::sync_warps(id, {count})`");
+            self.error(inst, message, None);
+        } else if is(&cp_async::COPY) && shared {
+            let message =
+                format!("{here}, and all {all} would share the copy: make the tile `per_warp()`, or use `copy_bulk`");
+            self.error(inst, message, None);
+        } else if is(&role::ROLE) {
+            self.error(inst, format!("{here}: a role does not stand in another"), None);
         }
     }
 

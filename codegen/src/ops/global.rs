@@ -142,7 +142,7 @@ fn misused(what: &str, s: &Signature<'_>) -> String {
 }
 
 /// One element for `len` 1, else a vector of a size that one access moves.
-fn vector(dtype: Dtype, len: i64) -> Result<Type, String> {
+pub(super) fn vector(dtype: Dtype, len: i64) -> Result<Type, String> {
     match (len, len * dtype.size() as i64) {
         (1, _) => Ok(Type::Scalar(dtype)),
         (_, 8 | 16) => Ok(Type::Vector { dtype, len: len as u32 }),

@@ -3,6 +3,7 @@
 
 pub mod arith;
 pub mod barrier;
+pub mod bits;
 pub mod bulk;
 pub mod control;
 pub mod cp_async;
@@ -16,13 +17,16 @@ pub mod mbarrier;
 pub mod mma;
 pub mod pdl;
 pub mod reduce;
+pub mod role;
 pub mod row_max;
 pub mod shared;
 pub mod shared_element;
+pub mod shared_vector;
 pub mod shuffle;
 pub mod tensor;
 pub mod tile;
 pub mod vector;
+pub mod vote;
 
 use crate::cost::{Cost, Costing};
 use crate::cuda::Emit;
@@ -75,6 +79,7 @@ pub struct Family {
 pub static CATALOGUE: &[&Family] = &[
     &arith::FAMILY,
     &barrier::FAMILY,
+    &bits::FAMILY,
     &bulk::FAMILY,
     &control::FAMILY,
     &cp_async::FAMILY,
@@ -87,13 +92,16 @@ pub static CATALOGUE: &[&Family] = &[
     &mma::FAMILY,
     &pdl::FAMILY,
     &reduce::FAMILY,
+    &role::FAMILY,
     &row_max::FAMILY,
     &shared::FAMILY,
     &shared_element::FAMILY,
+    &shared_vector::FAMILY,
     &shuffle::FAMILY,
     &tensor::FAMILY,
     &tile::FAMILY,
     &vector::FAMILY,
+    &vote::FAMILY,
 ];
 
 /// What an op does beyond computing its results.

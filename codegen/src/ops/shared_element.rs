@@ -168,7 +168,7 @@ __device__ __forceinline__ unsigned atomic_add_shared(unsigned to, unsigned v) {
 };
 
 /// The address of the element at operands 1 (row) and 2 (column) of the tile that operand 0 names.
-fn address(cx: &mut Cx<'_, '_>) -> Expr {
+pub(super) fn address(cx: &mut Cx<'_, '_>) -> Expr {
     let tile = cx.tile(0);
     let number = |n: u32| Expr::primary(n.to_string());
     let plus = |a: &Expr, b: &Expr| match b.to_string().as_str() {
@@ -200,10 +200,17 @@ pub struct SharedElement<T> {
 }
 
 impl<T: Element> SharedTile<T> {
-    /// The element at `row`, `column`, of 4 bytes.
+    /// The element at `row`, `column`; single ones are loaded and stored if they have 4 bytes.
     #[track_caller]
     pub fn at(self, row: impl Into<Scalar<i32>>, column: impl Into<Scalar<i32>>) -> SharedElement<T> {
         SharedElement { tile: self, row: row.into().id(), column: column.into().id() }
+    }
+}
+
+impl<T> SharedElement<T> {
+    /// The element as operands.
+    pub(super) fn operands(self) -> [ValueId; 3] {
+        [self.tile.id(), self.row, self.column]
     }
 }
 
@@ -211,7 +218,7 @@ impl<T: Arithmetic> SharedElement<T> {
     /// What is there.
     #[track_caller]
     pub fn load(self) -> Scalar<T> {
-        Scalar::from_id(emit(&LOAD, &[self.tile.id(), self.row, self.column], Attrs::none()))
+        Scalar::from_id(emit(&LOAD, &self.operands(), Attrs::none()))
     }
 
     /// Stores `value`.

@@ -165,7 +165,9 @@ mod tests {
 
     #[test]
     fn examples() {
-        super::super::example::check(&super::FAMILY, expect![[r#"
+        super::super::example::check(
+            &super::FAMILY,
+            expect![[r#"
             tensor.load
               extern __shared__ __align__(1024) unsigned char shared_memory[];
               const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
@@ -180,7 +182,8 @@ mod tests {
               }
               __syncthreads();
               mbarrier_wait(tile1, 0);
-        "#]]);
+        "#]],
+        );
     }
 
     fn map<T: Element, const RANK: usize>() -> TensorMap<T, RANK> {

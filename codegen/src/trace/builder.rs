@@ -7,7 +7,7 @@ use crate::ir::{
     Value, ValueId,
 };
 use crate::loc::Loc;
-use crate::ops::{Effect, OpDef, Signature, arith, control};
+use crate::ops::{Effect, OpDef, Signature, arith, control, role};
 
 /// Whether the CUDA compiler is told to unroll a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -49,6 +49,7 @@ enum FrameKind {
     Then { cond: ValueId, loc: Loc },
     Else { cond: ValueId, loc: Loc, then: Block },
     For { bounds: [ValueId; 3], unroll: Unroll, loc: Loc },
+    Role { attrs: Attrs, loc: Loc },
 }
 
 impl Builder {
@@ -446,6 +447,21 @@ impl Builder {
         }
     }
 
+    /// Opens the body of a warp role.
+    pub fn begin_role(&mut self, attrs: Attrs, loc: Loc) {
+        self.open(FrameKind::Role { attrs, loc });
+    }
+
+    /// Ends the innermost warp role.
+    pub fn end_role(&mut self, loc: Loc) {
+        match self.close() {
+            Some(Frame { block, kind: FrameKind::Role { attrs, loc }, .. }) => {
+                self.record(&role::ROLE, &[], attrs, vec![block], loc);
+            }
+            other => self.misnested("end of a warp role", other, loc),
+        }
+    }
+
     /// Opens the block of the right side of `left && right` (`short` is false) or `left || right` (`short` is true).
     pub fn begin_short_circuit(&mut self, left: ValueId, loc: Loc) -> ValueId {
         let left = self.read(left, loc);
@@ -551,7 +567,10 @@ impl Frame {
     fn loc(&self, body: Loc) -> Loc {
         match self.kind {
             FrameKind::Body => body,
-            FrameKind::Then { loc, .. } | FrameKind::Else { loc, .. } | FrameKind::For { loc, .. } => loc,
+            FrameKind::Then { loc, .. }
+            | FrameKind::Else { loc, .. }
+            | FrameKind::For { loc, .. }
+            | FrameKind::Role { loc, .. } => loc,
         }
     }
 }
