@@ -7,7 +7,7 @@ mod compare;
 
 pub use compare::{ReadBackError, Second, read_back};
 
-use crate::model::{EdgeKind, GraphId, NodeKind, Placement, Pool};
+use crate::model::{EdgeKind, GraphId, KernelLaunch, NodeKind, Placement, Pool};
 use crate::order::Adjacency;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,16 @@ pub struct CapturedNode {
     /// A kernel's function name; empty for others.
     #[serde(default)]
     pub name: String,
+    /// How a kernel is launched, where the driver was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<KernelLaunch>,
+}
+
+impl CapturedNode {
+    /// A node of which kind and name are known.
+    pub fn new(kind: CapturedKind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), launch: None }
+    }
 }
 
 /// An edge of a captured graph, with the ports that `cuGraphGetEdges_v2` gives.
@@ -163,7 +173,7 @@ impl CapturedGraph {
                 CapturedKind::Kernel => node.symbol.as_ref().unwrap_or(&node.name).clone(),
                 _ => String::new(),
             };
-            captured.nodes.push(CapturedNode { kind, name });
+            captured.nodes.push(CapturedNode { kind, name, launch: node.launch.clone() });
             let pointers = node.accesses.iter().filter_map(|a| Some(placement.address(a.buffer)? + a.range.start));
             let word = |(i, value)| Word { parameter: i as u32, offset: 0, value };
             captured.words.push(pointers.enumerate().map(word).collect());

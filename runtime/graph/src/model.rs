@@ -14,7 +14,7 @@ mod validate;
 pub use access::{Access, Basis, Effect, Phase};
 pub use buffer::{Buffer, Discipline, Lifetime, MAX_BYTES, Release};
 pub use id::{BufferId, EventId, GraphId, NodeId, StreamId};
-pub use node::{Edge, EdgeKind, Node, NodeKind, PdlWait, Pointer, Site};
+pub use node::{Edge, EdgeKind, KernelLaunch, Node, NodeKind, PdlWait, Pointer, Site};
 pub use placement::Placement;
 pub use pool::{DroppedWait, Event, Graph, Lane, Pool, Stream, Uses};
 pub use validate::ModelError;

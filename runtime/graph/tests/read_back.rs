@@ -1,11 +1,11 @@
 //! The captured graph against the recorded one, with every fault planted in a fake driver.
 
-use lathe_graph::build::{Recording, Work};
+use lathe_graph::build::{Bytes, Recording, Work};
 use lathe_graph::driver::{
     CapturedEdge, CapturedGraph, CapturedKind, CapturedNode, Driver, DriverError, ReadBackError, Second, Word,
     read_back,
 };
-use lathe_graph::model::{GraphId, Placement, Pool};
+use lathe_graph::model::{GraphId, KernelLaunch, Placement, Pool};
 
 /// Nodes: 0 project, 1 store, 2 logits (programmatic after store), 3 other, 4 top-k.
 fn recorded(base: u64) -> (Pool, Placement) {
@@ -87,13 +87,13 @@ fn a_missing_node_is_told() {
 
 #[test]
 fn an_extra_node_is_told() {
-    let findings = found(|g| g.nodes.push(CapturedNode { kind: CapturedKind::Kernel, name: "elementwise".into() }));
+    let findings = found(|g| g.nodes.push(CapturedNode::new(CapturedKind::Kernel, "elementwise")));
     says(&findings, &["E11", "kernel `elementwise`, which was not recorded"]);
 }
 
 #[test]
 fn a_memory_node_is_rejected() {
-    let findings = found(|g| g.nodes.push(CapturedNode { kind: CapturedKind::MemAlloc, name: String::new() }));
+    let findings = found(|g| g.nodes.push(CapturedNode::new(CapturedKind::MemAlloc, "")));
     says(&findings, &["E11", "memory allocation node", "nothing may allocate"]);
 }
 
@@ -120,6 +120,42 @@ fn a_full_edge_captured_as_a_programmatic_one_is_told() {
         g.edges[weak].from_port = 1;
     });
     says(&findings, &["E11", "from `project` to `store` is programmatic"]);
+}
+
+#[test]
+fn another_launch_is_told_with_what_differs() {
+    let launch = KernelLaunch {
+        grid: [4, 1, 1],
+        block: [128, 1, 1],
+        shared_bytes: 0,
+        cluster: [1; 3],
+        cooperative: false,
+        scalars: [(2, 7)].into(),
+    };
+    let mut recording = Recording::new();
+    let out = recording.persistent("out", 64);
+    recording.capture("g", "m", |g| {
+        g.launch(g.main(), Work::kernel("fill").writes(&out).launched(launch.clone()));
+    });
+    let pool = recording.pool().clone();
+    let mut placement = Placement::empty(&pool);
+    placement.set(out.id(), BASE);
+    let compare = |plant: &dyn Fn(&mut KernelLaunch)| {
+        let mut captured = CapturedGraph::faultless(&pool, GraphId(0), &placement);
+        plant(captured.nodes[0].launch.as_mut().unwrap());
+        let findings = read_back(&pool, GraphId(0), &placement, &captured, None).unwrap();
+        findings.into_iter().map(|f| format!("{}: {}", f.code, f.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(compare(&|_| ()), [""; 0]);
+    // The driver lists pointers among the parameters too.
+    assert_eq!(compare(&|l| _ = l.scalars.insert(0, BASE)), [""; 0]);
+    says(&compare(&|l| l.grid[0] = 5), &["E11", "grid of `fill`", "[5, 1, 1]", "[4, 1, 1]"]);
+    says(&compare(&|l| l.block[0] = 64), &["E11", "block of `fill`", "[64, 1, 1]"]);
+    says(&compare(&|l| l.shared_bytes = 16), &["E11", "shared memory of `fill`", "16"]);
+    says(&compare(&|l| l.cluster[0] = 2), &["E11", "cluster of `fill`"]);
+    says(&compare(&|l| l.cooperative = true), &["E11", "cooperative launch of `fill`"]);
+    says(&compare(&|l| _ = l.scalars.insert(2, 8)), &["E11", "parameter 2 of `fill`", "0x8", "0x7"]);
+    says(&compare(&|l| _ = l.scalars.remove(&2)), &["E11", "parameter 2 of `fill`", "not among"]);
 }
 
 #[test]

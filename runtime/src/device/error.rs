@@ -10,6 +10,12 @@ pub enum DeviceError {
     /// The driver is older than the code needs.
     #[error("the driver supports CUDA {}.{}, and Lathe needs 12.0 or later: update it", .0.0, .0.1)]
     OldDriver((u32, u32)),
+    /// The driver lacks a function.
+    #[error("the driver has no `{symbol}`, which captured graphs need: update it to one for CUDA 12.4 or later")]
+    MissingSymbol {
+        /// The function.
+        symbol: String,
+    },
     /// There is no such device.
     #[error("there is no CUDA device {ordinal}: the driver lists {count}; `--backend emulator` needs none")]
     NoDevice {

@@ -51,6 +51,10 @@ impl Allocation {
         self.len
     }
 
+    pub(super) fn is_of(&self, context: &CudaContext) -> bool {
+        self.context.cu_ctx() == context.cu_ctx()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,22 +1,29 @@
 //! The CUDA device, through cudarc, found at run time: no driver is needed to build or to start.
 
+mod capture;
 mod error;
 mod graph;
 mod memory;
 mod query;
+mod read;
+mod stream;
+mod symbols;
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, result, sys};
 use cudarc::nvrtc::Ptx;
 use lathe_emulator::{TensorMap, TensorSwizzle};
 
+pub use capture::{Capture, DriverGraph, Executable};
 pub use error::DeviceError;
 use error::During;
 pub use graph::Graph;
 pub use memory::{Allocation, GUARD, GUARD_BYTE};
 pub use query::{DeviceInfo, driver_version, list};
+pub use stream::{Event, Stream};
+pub use symbols::{GRAPH_SYMBOLS, require};
 
 /// A GPU with a context and a stream of its own.
 pub struct Device {
@@ -83,6 +90,30 @@ impl Device {
         Ok(Function { function, shared_bytes })
     }
 
+    /// The stream that launches and copies use, unless another is named.
+    pub fn stream(&self) -> Stream {
+        Stream(self.stream.clone())
+    }
+
+    /// Whether `memory` belongs to this device's context.
+    pub fn owns(&self, memory: &Allocation) -> bool {
+        memory.is_of(&self.context)
+    }
+
+    /// The context, as a number that differs from every other's.
+    pub(crate) fn context_address(&self) -> usize {
+        self.context.cu_ctx().addr()
+    }
+
+    /// Asks the driver for functions before their first use.
+    ///
+    /// # Errors
+    /// [`DeviceError::MissingSymbol`] with the first that it lacks.
+    pub fn require(&self, symbols: &[&str]) -> Result<(), DeviceError> {
+        // SAFETY: the library is loaded: the device is open.
+        require(unsafe { sys::culib() }, symbols)
+    }
+
     /// Launches on the device's stream. `arguments` are the bytes of each kernel parameter, in order.
     ///
     /// # Safety
@@ -90,6 +121,21 @@ impl Device {
     /// memory that outlives the launch.
     pub unsafe fn launch(
         &self,
+        function: &Function,
+        shape: LaunchShape,
+        arguments: &mut [Vec<u8>],
+    ) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_on(&self.stream(), function, shape, arguments) }
+    }
+
+    /// The same on `stream`.
+    ///
+    /// # Safety
+    /// As for [`Device::launch`].
+    pub unsafe fn launch_on(
+        &self,
+        stream: &Stream,
         function: &Function,
         shape: LaunchShape,
         arguments: &mut [Vec<u8>],
@@ -109,7 +155,7 @@ impl Device {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: function.shared_bytes,
-            hStream: self.stream.cu_stream(),
+            hStream: stream.raw(),
             attrs: attributes.as_mut_ptr(),
             numAttrs: u32::from(shape.programmatic),
         };
@@ -181,6 +227,36 @@ impl Device {
         count.during("cuOccupancyMaxActiveBlocksPerMultiprocessor")
     }
 
+    /// Copies `bytes` bytes of device memory on `stream`.
+    ///
+    /// # Safety
+    /// Both ranges must lie in memory that outlives the copy, and must not overlap.
+    pub(crate) unsafe fn copy_on(&self, stream: &Stream, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // SAFETY: the caller's promise.
+        unsafe { result::memcpy_dtod_async(to, from, bytes as usize, stream.raw()) }.during("cuMemcpyDtoDAsync")
+    }
+
+    /// Writes device memory on the device's stream.
+    ///
+    /// # Safety
+    /// The range must lie in memory that outlives the copy.
+    pub(crate) unsafe fn write_at(&self, to: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // SAFETY: the caller's promise; pageable memory is copied before the call returns.
+        unsafe { result::memcpy_htod_async(to, bytes, self.stream.cu_stream()) }.during("cuMemcpyHtoD")
+    }
+
+    /// Fills `bytes` bytes of device memory on `stream`.
+    ///
+    /// # Safety
+    /// The range must lie in memory that outlives the fill.
+    pub(crate) unsafe fn fill_on(&self, stream: &Stream, to: u64, byte: u8, bytes: u64) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // SAFETY: the caller's promise.
+        unsafe { result::memset_d8_async(to, byte, bytes as usize, stream.raw()) }.during("cuMemsetD8Async")
+    }
+
     /// Waits for everything on the device's stream; errors of the kernels surface here.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.stream.synchronize().during("cuStreamSynchronize")
@@ -198,4 +274,22 @@ impl Device {
     pub fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<f32, DeviceError> {
         start.elapsed_ms(end).during("cuEventElapsedTime")
     }
+}
+
+impl Function {
+    /// The bytes of each parameter, in order.
+    pub fn parameter_sizes(&self) -> Vec<usize> {
+        parameter_sizes(self.function.cu_function())
+    }
+}
+
+/// The driver counts the parameters of a function by refusing the one past the last.
+fn parameter_sizes(function: sys::CUfunction) -> Vec<usize> {
+    let size = |index| {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the function is alive, and the pointers are valid for the call.
+        let answer = unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut size) };
+        answer.result().ok().map(|()| size)
+    };
+    (0..).map_while(size).collect()
 }

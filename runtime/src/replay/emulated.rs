@@ -8,9 +8,10 @@ use lathe_codegen::contract::POISON;
 use lathe_emulator::{Checks, GlobalMemory, Init, Kernel, Launch, Module, Options, TensorMap};
 use lathe_graph::explore::World;
 use lathe_graph::finding::Step;
-use lathe_graph::model::{Buffer, BufferId, Lifetime, NodeId, Placement, Pool};
+use lathe_graph::model::{Buffer, BufferId, NodeId, NodeKind, Placement, Pool};
 
-use super::{Action, Bindings, Inspect};
+use super::dead::DeadBytes;
+use super::{Action, Bindings, Inspect, StepError};
 use crate::backend::marshal;
 
 /// Granularity of the emulator's mappings.
@@ -29,32 +30,8 @@ pub struct EmulatedStep<'a> {
     memory: GlobalMemory,
     /// Address of each buffer, by id; that of the arena for those without.
     bases: Vec<u64>,
-    /// Uses of each buffer that this replay has not run yet, if dead bytes are to be poisoned.
-    uses_left: Option<Vec<usize>>,
-}
-
-/// Why a step cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// A node that does something was not bound.
-    #[error("node `{0}` has no work: bind a kernel or a copy to it before the replay")]
-    Unbound(String),
-    /// A buffer without an address.
-    #[error("buffer `{0}` has no address: plan the graph, or give a placement that holds it")]
-    Unplaced(String),
-    /// Contents that do not fit.
-    #[error("buffer `{buffer}` has {size} bytes, and {given} were given for it")]
-    Contents {
-        /// The buffer.
-        buffer: String,
-        /// Its bytes.
-        size: u64,
-        /// How many were given.
-        given: usize,
-    },
-    /// The emulator refused or gave up.
-    #[error(transparent)]
-    Emulator(#[from] lathe_emulator::Error),
+    /// Where dead bytes are to be poisoned.
+    dead: Option<DeadBytes>,
 }
 
 impl<'a> EmulatedStep<'a> {
@@ -66,6 +43,7 @@ impl<'a> EmulatedStep<'a> {
         let mut kernels = HashMap::new();
         for node in pool.node_ids().filter(|id| !pool.node(*id).accesses.is_empty()) {
             match bindings.actions.get(&node) {
+                None if pool.node(node).kind == NodeKind::Memset => {}
                 None => return Err(StepError::Unbound(pool.node(node).name.clone())),
                 Some(Action::Copy { .. }) => {}
                 Some(Action::Kernel { program, .. }) => {
@@ -82,7 +60,7 @@ impl<'a> EmulatedStep<'a> {
         }
         let bases = pool.buffer_ids().map(|id| ARENA + placement.address(id).unwrap_or(0)).collect();
         let memory = GlobalMemory::default();
-        let mut step = Self { pool, placement, bindings, kernels, memory, bases, uses_left: None };
+        let mut step = Self { pool, placement, bindings, kernels, memory, bases, dead: None };
         step.reset()?;
         Ok(step)
     }
@@ -91,7 +69,7 @@ impl<'a> EmulatedStep<'a> {
     /// and in a step without findings no result.
     #[must_use]
     pub fn poisoning_dead_bytes(mut self) -> Self {
-        self.uses_left = Some(self.count_uses());
+        self.dead = Some(DeadBytes::of(self.pool));
         self
     }
 
@@ -108,7 +86,14 @@ impl<'a> EmulatedStep<'a> {
 
     fn run_node(&mut self, node: NodeId) -> Result<(), StepError> {
         match self.bindings.actions.get(&node) {
-            None => {}
+            None => {
+                // A fill, or a marker, which touches nothing.
+                for access in self.pool.node(node).accesses.iter().filter(|access| access.effect.writes()) {
+                    let start = self.range(access.buffer)?.start;
+                    let len = access.range.end - access.range.start;
+                    self.memory.write(start + access.range.start, &vec![POISON; len as usize])?;
+                }
+            }
             Some(Action::Kernel { grid, .. }) if grid.contains(&0) => {}
             Some(Action::Kernel { program, grid, args }) => {
                 let launch = Launch {
@@ -130,22 +115,9 @@ impl<'a> EmulatedStep<'a> {
         Ok(())
     }
 
-    fn count_uses(&self) -> Vec<usize> {
-        let uses = self.pool.uses();
-        self.pool.buffer_ids().map(|id| uses.of(id).len()).collect()
-    }
-
     fn poison_dead(&mut self, node: NodeId) -> Result<(), StepError> {
-        let Some(left) = &mut self.uses_left else { return Ok(()) };
-        let mut dead = Vec::new();
-        for access in &self.pool.node(node).accesses {
-            left[access.buffer.index()] -= 1;
-            let is_transient = matches!(self.pool.buffer(access.buffer).lifetime, Lifetime::Transient { .. });
-            if is_transient && left[access.buffer.index()] == 0 {
-                dead.push(access.buffer);
-            }
-        }
-        for buffer in dead {
+        let Some(dead) = &mut self.dead else { return Ok(()) };
+        for buffer in dead.after(self.pool, node) {
             let range = self.range(buffer)?;
             self.memory.write(range.start, &vec![POISON; (range.end - range.start) as usize])?;
         }
@@ -164,9 +136,7 @@ impl World for EmulatedStep<'_> {
     type Error = StepError;
 
     fn reset(&mut self) -> Result<(), StepError> {
-        if self.uses_left.is_some() {
-            self.uses_left = Some(self.count_uses());
-        }
+        self.dead = self.dead.as_ref().map(|_| DeadBytes::of(self.pool));
         self.memory = GlobalMemory::default();
         let mut ranges: Vec<Range<u64>> =
             self.pool.buffer_ids().filter_map(|id| self.range(id).ok()).filter(|range| !range.is_empty()).collect();

@@ -1,9 +1,11 @@
 //! A kernel with its arguments, for the recorder and for the replay at once.
 
+use std::collections::BTreeMap;
+
 use lathe_codegen::contract::{Arg, ScalarValue};
 use lathe_codegen::ir::{Access, Block, Param, ParamKind, Phase};
 use lathe_graph::build::{Accesses, Bytes, KernelAccesses, ParameterAccess, Work};
-use lathe_graph::model::{self, Effect, PdlWait};
+use lathe_graph::model::{self, Effect, KernelLaunch, PdlWait};
 
 use crate::program::Program;
 
@@ -112,13 +114,26 @@ impl<'p> Launch<'p> {
     pub fn work(&self) -> Result<Work, LaunchError> {
         let params = &self.program.kernel.params;
         if self.args.len() == params.len() {
-            return Ok(self.work.clone());
+            return Ok(self.work.clone().launched(self.as_captured()));
         }
         Err(LaunchError::Missing {
             kernel: self.program.kernel.name.clone(),
             parameters: params.iter().map(|param| param.name.clone()).collect(),
             given: self.args.len(),
         })
+    }
+
+    /// The launch as a driver will show it.
+    fn as_captured(&self) -> KernelLaunch {
+        let cuda = &self.program.cuda;
+        KernelLaunch {
+            grid: self.grid,
+            block: [cuda.threads, 1, 1],
+            shared_bytes: cuda.shared_bytes,
+            cluster: [1; 3],
+            cooperative: false,
+            scalars: scalars(&self.args),
+        }
     }
 
     pub(super) fn into_parts(self) -> (&'p Program, [u32; 3], Vec<Arg>) {
@@ -147,6 +162,35 @@ impl<'p> Launch<'p> {
             given: given.to_owned(),
             expected: format!("`{}` is {expected}", param.name),
         }
+    }
+}
+
+/// Everything among the marshalled parameters that is no pointer, by index.
+pub(super) fn scalars(args: &[Arg]) -> BTreeMap<u32, u64> {
+    let mut scalars = BTreeMap::new();
+    let mut index = 0;
+    for arg in args {
+        match arg {
+            Arg::Pointer { strides, .. } => {
+                scalars.extend(strides.iter().zip(index + 1..).map(|(stride, at)| (at, *stride as u64)));
+                index += strides.len() as u32;
+            }
+            Arg::Scalar(value) => {
+                scalars.insert(index, bits(*value));
+            }
+        }
+        index += 1;
+    }
+    scalars
+}
+
+/// The bytes of a scalar, zero-extended.
+fn bits(value: ScalarValue) -> u64 {
+    match value {
+        ScalarValue::I32(v) => u64::from(v as u32),
+        ScalarValue::U32(v) => v.into(),
+        ScalarValue::I64(v) => v as u64,
+        ScalarValue::F32(v) => v.to_bits().into(),
     }
 }
 
@@ -192,5 +236,23 @@ fn pdl_wait(body: &Block) -> PdlWait {
         PdlWait::Some
     } else {
         PdlWait::Never
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalars_and_strides_are_numbered_among_the_marshalled_parameters() {
+        let args = [
+            Arg::Pointer { buffer: 0, offset: 0, strides: vec![] },
+            Arg::Pointer { buffer: 1, offset: 0, strides: vec![-3] },
+            Arg::Scalar(ScalarValue::I32(-1)),
+            Arg::Scalar(ScalarValue::F32(1.0)),
+        ];
+        let expected = [(2, -3i64 as u64), (3, 0xffff_ffff), (4, 0x3f80_0000)];
+        assert_eq!(scalars(&args), expected.into());
+        assert_eq!(crate::backend::marshal(&args, &[0, 0]).len(), 5);
     }
 }

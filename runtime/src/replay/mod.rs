@@ -1,19 +1,29 @@
-//! Recorded steps with real kernels, replayed node by node in any order that a graph's edges allow.
+//! Recorded steps with real kernels, replayed node by node in any order that a graph's edges allow, or as captured
+//! graphs.
 //!
 //! A [`Launch`] is a kernel with its arguments: it gives the recorder the accesses that the kernel declares, and the
 //! [`Bindings`] what to run. [`EmulatedStep`] runs them on the emulator, at the addresses of a placement, so that
-//! buffers which share bytes there share them here.
+//! buffers which share bytes there share them here. [`CudaStep`] runs them on a device, eagerly or captured in one of
+//! several [`Mode`]s, in an arena of the same layout.
 
+mod cuda;
+mod dead;
 mod emulated;
+mod error;
+mod lanes;
 mod launch;
+mod mode;
 
 use std::collections::HashMap;
 
 use lathe_graph::explore::World;
 use lathe_graph::model::{BufferId, NodeId};
 
-pub use emulated::{EmulatedStep, StepError};
+pub use cuda::{CudaStep, Replay};
+pub use emulated::EmulatedStep;
+pub use error::StepError;
 pub use launch::{Launch, LaunchError};
+pub use mode::{Captured, Edges, Mode};
 
 use crate::program::Program;
 use lathe_codegen::contract::Arg;
@@ -31,7 +41,7 @@ enum Action<'p> {
 }
 
 impl<'p> Bindings<'p> {
-    /// Nothing bound.
+    /// Nothing bound. A fill needs no binding: it fills what it writes with poison.
     pub fn new() -> Self {
         Self::default()
     }

@@ -2,7 +2,9 @@
 
 use super::handle::{Bytes, Slice};
 use crate::location::Location;
-use crate::model::{Access, Basis, BufferId, Effect, Node, NodeKind, PdlWait, Phase, Pool, Site, StreamId};
+use crate::model::{
+    Access, Basis, BufferId, Effect, KernelLaunch, Node, NodeKind, PdlWait, Phase, Pool, Site, StreamId,
+};
 use std::ops::Range;
 
 /// A node to be: a kernel, a copy, a fill or a host callback, with its accesses.
@@ -15,6 +17,7 @@ pub struct Work {
     accesses: Vec<(BufferId, Option<Range<u64>>, Effect, Phase)>,
     pdl_wait: PdlWait,
     nanos: Option<u64>,
+    launch: Option<KernelLaunch>,
     programmatic: bool,
 }
 
@@ -27,6 +30,7 @@ impl Work {
             accesses: Vec::new(),
             pdl_wait: PdlWait::Every,
             nanos: None,
+            launch: None,
             programmatic: false,
         }
     }
@@ -119,6 +123,12 @@ impl Work {
         self
     }
 
+    /// How the kernel is launched, to be compared with what a driver captures.
+    pub fn launched(mut self, launch: KernelLaunch) -> Self {
+        self.launch = Some(launch);
+        self
+    }
+
     /// The kernel's function name in the driver, if it is not the work's.
     pub fn symbol(mut self, symbol: &str) -> Self {
         self.symbol = Some(symbol.to_string());
@@ -142,6 +152,7 @@ impl Work {
             accesses: accesses.collect(),
             pdl_wait: self.pdl_wait,
             nanos: self.nanos,
+            launch: self.launch,
             ..Node::new(self.name, self.kind, site, stream, location)
         }
     }

@@ -4,7 +4,7 @@ use super::{CapturedEdge, CapturedKind, CapturedNode, Driver, DriverError, Word}
 use crate::check::AddressMap;
 use crate::finding::{Code, Finding, Fix, Party, Price, Remedy};
 use crate::location::Location;
-use crate::model::{EdgeKind, GraphId, ModelError, Node, NodeId, NodeKind, Phase, Placement, Pool, Site};
+use crate::model::{EdgeKind, GraphId, KernelLaunch, ModelError, Node, NodeId, NodeKind, Phase, Placement, Pool, Site};
 use crate::order::{Adjacency, Order};
 use std::collections::{BTreeSet, HashMap};
 
@@ -35,6 +35,7 @@ pub fn read_back(
     let map = AddressMap::of(pool, placement);
     let mut compare = Compare { pool, graph, placement, map, captured, findings: Vec::new() };
     let matched = compare.nodes();
+    compare.launches(&matched);
     compare.edges(&order, &matched);
     compare.pointers(&matched, second)?;
     Ok(compare.findings)
@@ -196,6 +197,20 @@ impl Compare<'_> {
         })
     }
 
+    /// A kernel runs with the grid, the attributes and the scalars that were recorded.
+    fn launches(&mut self, matched: &[Option<NodeId>]) {
+        for (index, id) in matched.iter().enumerate() {
+            let Some(id) = *id else { continue };
+            let (Some(recorded), Some(captured)) = (&self.pool.node(id).launch, &self.captured.nodes[index].launch)
+            else {
+                continue;
+            };
+            for message in differences(&self.pool.node(id).name, recorded, captured) {
+                self.report(message, vec![Party::node(id)]);
+            }
+        }
+    }
+
     /// Every recorded edge must hold in the captured order, and every captured edge in the recorded one.
     fn edges(&mut self, order: &Order, matched: &[Option<NodeId>]) {
         let wait = |index: usize| matched[index].map_or_else(Default::default, |id| self.pool.node(id).pdl_wait);
@@ -247,7 +262,10 @@ impl Compare<'_> {
                 let captured = Captured::read(second.driver)?;
                 let map = AddressMap::of(self.pool, second.placement);
                 // Equal programs capture equal graphs: only then do words stand side by side.
-                (captured.nodes == self.captured.nodes).then_some((captured, map))
+                let same = |(a, b): (&CapturedNode, &CapturedNode)| (a.kind, &a.name) == (b.kind, &b.name);
+                let equal = captured.nodes.len() == self.captured.nodes.len()
+                    && captured.nodes.iter().zip(&self.captured.nodes).all(same);
+                equal.then_some((captured, map))
             }
             None => None,
         };
@@ -305,6 +323,31 @@ impl Compare<'_> {
         }
         Ok(())
     }
+}
+
+fn differences(name: &str, recorded: &KernelLaunch, captured: &KernelLaunch) -> Vec<String> {
+    let differ = |what: &str, captured: &dyn std::fmt::Debug, recorded: &dyn std::fmt::Debug| {
+        let (captured, recorded) = (format!("{captured:?}"), format!("{recorded:?}"));
+        (captured != recorded)
+            .then(|| format!("the {what} of `{name}` is {captured} in the captured graph, and {recorded} was recorded"))
+    };
+    let shape = [
+        differ("grid", &captured.grid, &recorded.grid),
+        differ("block", &captured.block, &recorded.block),
+        differ("dynamic shared memory", &captured.shared_bytes, &recorded.shared_bytes),
+        differ("cluster", &captured.cluster, &recorded.cluster),
+        differ("cooperative launch", &captured.cooperative, &recorded.cooperative),
+    ];
+    let scalars = recorded.scalars.iter().filter_map(|(index, value)| match captured.scalars.get(index) {
+        Some(found) if found == value => None,
+        Some(found) => Some(format!(
+            "parameter {index} of `{name}` is {found:#x} in the captured graph, and {value:#x} was recorded"
+        )),
+        None => Some(format!(
+            "parameter {index} of `{name}`, recorded as {value:#x}, is not among the captured kernel's parameters"
+        )),
+    });
+    shape.into_iter().flatten().chain(scalars).collect()
 }
 
 fn kind_word(kind: NodeKind) -> &'static str {

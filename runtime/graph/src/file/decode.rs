@@ -481,7 +481,7 @@ impl<'a> Decoder<'a> {
             fields.need("kind")?;
             let kind = fields.word("kind", "kind of captured node", &words)?.unwrap_or(CapturedKind::Other);
             let name = fields.get("name").map_or(Ok(""), |name| name.string())?.to_string();
-            graph.nodes.push(CapturedNode { kind, name });
+            graph.nodes.push(CapturedNode::new(kind, name));
             let mut list = Vec::new();
             for item in fields.items("words")? {
                 let fields = item.object("a parameter word", &["parameter", "offset", "value"])?;

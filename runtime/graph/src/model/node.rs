@@ -3,6 +3,7 @@
 use super::{Access, EventId, GraphId, NodeId, StreamId};
 use crate::location::Location;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What kind of work a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,6 +67,31 @@ pub struct Pointer {
     pub value: u64,
 }
 
+/// How a kernel is launched, as far as a driver shows it of a captured node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelLaunch {
+    /// CTAs in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a CTA in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a CTA in bytes.
+    pub shared_bytes: u32,
+    /// CTAs of a cluster in x, y, z; ones without clusters.
+    #[serde(default = "no_cluster")]
+    pub cluster: [u32; 3],
+    /// Do all CTAs run at once?
+    #[serde(default)]
+    pub cooperative: bool,
+    /// Parameters of at most 8 bytes, by index, zero-extended: of a recorded kernel its scalars and strides; of a
+    /// captured one its pointers too.
+    #[serde(default)]
+    pub scalars: BTreeMap<u32, u64>,
+}
+
+fn no_cluster() -> [u32; 3] {
+    [1; 3]
+}
+
 /// A piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -85,6 +111,8 @@ pub struct Node {
     pub pdl_wait: PdlWait,
     /// Pointers in its parameters, as captured, where they are known.
     pub pointers: Vec<Pointer>,
+    /// How it is launched, for a kernel whose launch is known.
+    pub launch: Option<KernelLaunch>,
     /// How long it takes, where that is known.
     pub nanos: Option<u64>,
     /// Where it was recorded.
@@ -103,6 +131,7 @@ impl Node {
             accesses: Vec::new(),
             pdl_wait: PdlWait::Every,
             pointers: Vec::new(),
+            launch: None,
             nanos: None,
             location,
         }
