@@ -22,7 +22,11 @@
 //! assert!(cuda.source.contains("const int len = load(lens + row);"));
 //! ```
 
+// What `#[kernel]` expands to names this crate.
+extern crate self as lathe;
+
 pub mod cli;
+pub mod gpu_test;
 
 pub use lathe_codegen::{contract, dtype, entry, handles, ir, loc, target, trace};
 pub use lathe_dsl::{Traced, device, kernel};

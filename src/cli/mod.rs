@@ -14,6 +14,7 @@ mod check;
 mod diagnostic;
 mod doctor;
 mod emit;
+mod gpu_test;
 mod graph;
 mod list;
 mod mutate;
@@ -77,6 +78,7 @@ enum Command {
     Doctor(doctor::Args),
     Setup(setup::Args),
     Graph(graph::Args),
+    GpuTest(gpu_test::Args),
     Torch(torch::Args),
 }
 
@@ -100,6 +102,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Setup(args) => setup::run(args, &context),
         Command::List(args) => list::run(args, &context),
         Command::Graph(args) => graph::run(args, &context),
+        Command::GpuTest(args) => gpu_test::run(args, &context),
         Command::Torch(args) => torch::run(args, &context),
     };
     outcome.unwrap_or_else(|error| {

@@ -58,7 +58,16 @@ impl Device {
         let Some(info) = devices.get(ordinal).cloned() else {
             return Err(DeviceError::NoDevice { ordinal, count: devices.len() });
         };
-        let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
+        Self::with(CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?, info)
+    }
+
+    /// The same device in a context of its own: memory, streams and graphs of one cannot be used in the other.
+    pub fn in_another_context(&self) -> Result<Self, DeviceError> {
+        let context = CudaContext::new_non_primary(self.context.ordinal(), 0).during("cuCtxCreate")?;
+        Self::with(context, self.info.clone())
+    }
+
+    fn with(context: Arc<CudaContext>, info: DeviceInfo) -> Result<Self, DeviceError> {
         // SAFETY: the allocations here are ordered by the one stream and by explicit synchronisation. Tracking would
         // add waits and records to every launch.
         unsafe { context.disable_event_tracking() };

@@ -51,6 +51,9 @@ impl DriverGraph {
         let mut count = 0;
         // SAFETY: without an array the driver only counts.
         check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(self.graph, std::ptr::null_mut(), &mut count) })?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let mut nodes = vec![std::ptr::null_mut(); count];
         // SAFETY: the array has room for `count` handles.
         check("cuGraphGetNodes", unsafe { sys::cuGraphGetNodes(self.graph, nodes.as_mut_ptr(), &mut count) })?;
@@ -72,6 +75,10 @@ impl Driver for DriverGraph {
         let counted =
             unsafe { sys::cuGraphGetEdges_v2(self.graph, nowhere(), nowhere(), std::ptr::null_mut(), &mut count) };
         check("cuGraphGetEdges", counted)?;
+        // The driver refuses to list none.
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let nobody: sys::CUgraphNode = std::ptr::null_mut();
         let (mut from, mut to) = (vec![nobody; count], vec![nobody; count]);
         let nothing = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };

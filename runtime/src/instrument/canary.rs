@@ -65,6 +65,10 @@ impl Canary {
             let size = old.len().min(new.len()) as u64;
             for start in (0..size).step_by(self.chunk as usize) {
                 let chunk = start..(start + self.chunk).min(size);
+                let bytes = chunk.start as usize..chunk.end as usize;
+                if old[bytes.clone()] == new[bytes] {
+                    continue;
+                }
                 let mut bytes = chunk.clone().filter(changed);
                 let Some(first) = bytes.next() else { continue };
                 let bytes = 1 + bytes.count() as u64;

@@ -2,7 +2,7 @@
 
 mod agree;
 mod report;
-mod row;
+pub(super) mod row;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -71,7 +71,7 @@ enum BackendName {
 
 /// Why nothing was checked.
 #[derive(Debug, thiserror::Error)]
-enum CheckError {
+pub(super) enum CheckError {
     #[error("the device runs no target that Lathe generates code for (sm_90a, sm_120a, sm_120f); see `lathe doctor`")]
     NoTarget,
     #[error("the device does not run machine code for {target}; leave `--target` out to use its own")]
