@@ -56,6 +56,11 @@ fn observers_change_no_address_no_order_and_no_result() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_missing_programmatic_wait_is_shown_by_the_checker_and_the_emulator() -> Result<(), Failure> {
+    lathe::gpu_test::pdl::checker_and_emulator_show_a_missing_wait(program)
+}
+
+#[test]
 fn an_argument_that_does_not_fit_is_named() -> Result<(), Failure> {
     let programs = Programs::compile(program)?;
     let mut recording = Recording::new();

@@ -7,7 +7,7 @@
 mod figures;
 mod graphs;
 pub mod instruments;
-mod pdl;
+pub mod pdl;
 mod refusals;
 pub mod scenario;
 

@@ -1,7 +1,7 @@
 //! Store to logits to top-k on programmatic edges: right as written; with a wait left out, the checker, the emulator
 //! and the hardware each show it.
 
-use lathe_codegen::contract::{ScalarValue, Scale};
+use lathe_codegen::contract::ScalarValue;
 use lathe_codegen::ir::Kernel;
 use lathe_codegen::mutate::{Rule, mutants};
 use lathe_graph::build::{Bytes, Recording};
@@ -39,26 +39,38 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-struct Kernels {
+/// The kernels of the chain.
+pub struct Kernels {
     store: Program,
     logits: Program,
     topk: Program,
 }
 
-struct Chain<'p> {
-    pool: Pool,
-    graph: GraphId,
-    bindings: Bindings<'p>,
+/// A recorded chain.
+pub struct Chain<'p> {
+    /// The recording.
+    pub pool: Pool,
+    /// Its graph.
+    pub graph: GraphId,
+    /// What its nodes do.
+    pub bindings: Bindings<'p>,
     keys: BufferId,
     logits: BufferId,
     picks: BufferId,
 }
 
-fn kernels(gpu: &Gpu, change: impl Fn(Kernel) -> Result<Kernel, Failure>) -> Result<Kernels, Failure> {
+/// Compiles the kernels, top-k changed by `change`.
+///
+/// # Errors
+/// What tracing or compiling says.
+pub fn kernels(
+    compile: impl Fn(&Kernel) -> Result<Program, Failure>,
+    change: impl Fn(Kernel) -> Result<Kernel, Failure>,
+) -> Result<Kernels, Failure> {
     Ok(Kernels {
-        store: gpu.program(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>()?)?,
-        logits: gpu.program(&lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS)?)?,
-        topk: gpu.program(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
+        store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>()?)?,
+        logits: compile(&lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS)?)?,
+        topk: compile(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
     })
 }
 
@@ -70,7 +82,10 @@ fn without_wait(kernel: Kernel) -> Result<Kernel, Failure> {
 }
 
 /// Rows of one token each; a step stores the row's newest key in its last slot.
-fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
+///
+/// # Errors
+/// None: the arguments fit.
+pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
     let pages = ROWS * KEYS / PAGE;
     let mut recording = Recording::new();
     let keys = recording.input("new keys", (ROWS * 256) as u64);
@@ -172,7 +187,7 @@ fn wrong_replays(gpu: &Gpu, right: &Kernels, tested: &Kernels, replays: usize) -
 }
 
 fn store_logits_and_top_k_are_right(gpu: &Gpu) -> Outcome {
-    let right = kernels(gpu, Ok)?;
+    let right = kernels(|kernel| gpu.program(kernel), Ok)?;
     let recorded = chain(&right)?;
     let report = check(&recorded.pool, Some(&super::scenario::planned(&recorded.pool)?))?;
     ensure!(report.is_clean(), "the checker finds {:?}", report.findings);
@@ -183,23 +198,32 @@ fn store_logits_and_top_k_are_right(gpu: &Gpu) -> Outcome {
 }
 
 fn without_its_wait(gpu: &Gpu) -> Outcome {
-    let right = kernels(gpu, Ok)?;
-    let broken = kernels(gpu, without_wait)?;
-
-    let recorded = chain(&broken)?;
-    let report = check(&recorded.pool, Some(&super::scenario::planned(&recorded.pool)?))?;
-    ensure!(report.of(Code::E8).count() > 0, "the checker says {:?}", report.findings);
-
-    // The emulator replays the graph in the order that the missing wait allows.
-    let placement = super::scenario::planned(&recorded.pool)?;
-    let mut emulated = EmulatedStep::new(&recorded.pool, &placement, &recorded.bindings)?;
-    let schedule = Schedule::new(&recorded.pool, recorded.graph);
-    let find = |name: &str| recorded.pool.find_node(name).ok_or_else(|| format!("no node `{name}`"));
-    let seen = forced(&mut emulated, &schedule, find("bf16_paged_mqa_logits")?, find("topk_page_transform")?)?;
-    ensure!(seen.first_before_second == Some(true), "the emulator is wrong in the recorded order: {seen:?}");
-    ensure!(seen.second_before_first == Some(false), "the emulator does not show the missing wait: {seen:?}");
-
+    let compile = |kernel: &Kernel| gpu.program(kernel);
+    checker_and_emulator_show_a_missing_wait(compile)?;
+    let (right, broken) = (kernels(compile, Ok)?, kernels(compile, without_wait)?);
     let (wrong, _) = wrong_replays(gpu, &right, &broken, CONTROLS)?;
     ensure!(wrong > 0, "none of {CONTROLS} replays is wrong on the hardware");
     Ok(vec![note("wrong without top-k's wait", wrong as f64 / CONTROLS as f64, "of replays")])
+}
+
+/// Top-k without its wait: E8, and another result in the order that the edge then allows.
+///
+/// # Errors
+/// If one of the two does not show it.
+pub fn checker_and_emulator_show_a_missing_wait(
+    compile: impl Fn(&Kernel) -> Result<Program, Failure>,
+) -> Result<(), Failure> {
+    let broken = kernels(compile, without_wait)?;
+    let Chain { pool, graph, bindings, .. } = chain(&broken)?;
+    let placement = super::scenario::planned(&pool)?;
+    let report = check(&pool, Some(&placement))?;
+    ensure!(report.of(Code::E8).count() > 0, "the checker says {:?}", report.findings);
+
+    let mut emulated = EmulatedStep::new(&pool, &placement, &bindings)?;
+    let schedule = Schedule::new(&pool, graph);
+    let find = |name: &str| pool.find_node(name).ok_or_else(|| format!("no node `{name}`"));
+    let seen = forced(&mut emulated, &schedule, find("bf16_paged_mqa_logits")?, find("topk_page_transform")?)?;
+    ensure!(seen.first_before_second == Some(true), "the emulator is wrong in the recorded order: {seen:?}");
+    ensure!(seen.second_before_first == Some(false), "the emulator does not show the missing wait: {seen:?}");
+    Ok(())
 }

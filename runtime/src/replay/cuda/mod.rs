@@ -13,7 +13,7 @@ use lathe_codegen::contract::{Arg, POISON, ScalarValue};
 use lathe_codegen::ir::ParamKind;
 use lathe_graph::build::Planned;
 use lathe_graph::check::check;
-use lathe_graph::model::{BufferId, Lifetime, NodeId, NodeKind, Placement, Pool, StreamId};
+use lathe_graph::model::{BufferId, GraphId, Lifetime, NodeId, NodeKind, Placement, Pool, StreamId};
 
 use super::dead::DeadBytes;
 use super::launch::scalars;
@@ -60,7 +60,7 @@ enum Work<'a> {
 
 /// The last replay of an arena that several graphs share.
 struct InFlight {
-    graph: lathe_graph::model::GraphId,
+    graph: GraphId,
     stream: Stream,
     end: Event,
 }
@@ -91,7 +91,8 @@ impl<'a> CudaStep<'a> {
         static STEPS: AtomicU64 = AtomicU64::new(0);
         device.require(&GRAPH_SYMBOLS)?;
         let uses = pool.uses();
-        for id in pool.buffer_ids().filter(|id| placement.address(*id).is_none() && !uses.of(*id).is_empty()) {
+        let is_lost = |id: &BufferId| placement.address(*id).is_none() && !uses.of(*id).is_empty();
+        if let Some(id) = pool.buffer_ids().find(is_lost) {
             return Err(StepError::Unplaced(pool.buffer(id).name.clone()));
         }
         let arena = Arena::of(device, pool, placement)?;

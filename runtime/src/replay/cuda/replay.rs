@@ -1,6 +1,7 @@
 //! A graph of a step, captured and ready to be replayed.
 
 use lathe_graph::driver::{CapturedGraph, Second, read_back};
+use lathe_graph::finding::Finding;
 use lathe_graph::model::{GraphId, NodeId, Placement, Pool, Site, StreamId};
 
 use super::{CudaStep, InFlight};
@@ -91,18 +92,16 @@ impl CudaStep<'_> {
         (commands, events): (&[Command], &[Event]),
         bases: &[u64],
         ran: &mut dyn FnMut(NodeId),
-    ) -> Result<(), (Option<NodeId>, StepError)> {
-        let mut last = None;
+    ) -> Result<(), StepError> {
         for command in commands {
-            let outcome = match *command {
-                Command::Record { stream, event } => self.lane(stream).record(&events[event]).map_err(StepError::from),
-                Command::Wait { stream, event } => self.lane(stream).wait(&events[event]).map_err(StepError::from),
+            match *command {
+                Command::Record { stream, event } => self.lane(stream).record(&events[event])?,
+                Command::Wait { stream, event } => self.lane(stream).wait(&events[event])?,
                 Command::Run { stream, node, programmatic } => {
-                    last = Some(node);
-                    self.enqueue(node, bases, self.lane(stream), programmatic).inspect(|()| ran(node))
+                    self.enqueue(node, bases, self.lane(stream), programmatic)?;
+                    ran(node);
                 }
-            };
-            outcome.map_err(|error| (last, error))?;
+            }
         }
         Ok(())
     }
@@ -131,18 +130,26 @@ impl Replay {
         shift: u64,
         captured: &mut dyn FnMut(NodeId),
     ) -> Result<DriverGraph, StepError> {
-        let broken = |moment: String, error| StepError::CaptureBroken { graph: self.name.clone(), moment, error };
         let capture = step.device.begin_capture(step.lane(self.origin))?;
-        match step.execute(work, &step.bases(shift), captured) {
-            Ok(()) => capture.end().map_err(|error| broken("when it ended".into(), error)),
-            Err((at, StepError::Device(error @ DeviceError::Driver { .. }))) => {
-                // The capture ends here, so that the streams and the device are usable again.
-                drop(capture);
-                let name = |id: NodeId| format!("at node `{}`", step.pool.node(id).name);
-                Err(broken(at.map_or("before its first node".into(), name), error))
+        let mut last = None;
+        let mut note = |node| {
+            last = Some(node);
+            captured(node);
+        };
+        let outcome = match step.execute(work, &step.bases(shift), &mut note) {
+            Ok(()) => capture.end().map_err(StepError::Device),
+            // Dropping the capture ends it, so that the streams and the device are usable again.
+            Err(error) => Err(error),
+        };
+        outcome.map_err(|error| match error {
+            StepError::Device(error @ DeviceError::Driver { .. }) => {
+                let after = last.map_or("before its first node".to_owned(), |id| {
+                    format!("after node `{}`", step.pool.node(id).name)
+                });
+                StepError::CaptureBroken { graph: self.name.clone(), moment: after, error }
             }
-            Err((_, error)) => Err(error),
-        }
+            other => other,
+        })
     }
 
     /// The recording with only `nodes` in the graph.
@@ -161,7 +168,7 @@ impl Replay {
         placement: &Placement,
         graph: &DriverGraph,
         moved: &DriverGraph,
-    ) -> Result<Vec<lathe_graph::finding::Finding>, StepError> {
+    ) -> Result<Vec<Finding>, StepError> {
         let mut elsewhere = placement.clone();
         placement.iter().for_each(|(id, address)| elsewhere.set(id, address + SHIFT));
         let second = Second { driver: moved, placement: &elsewhere };
@@ -196,9 +203,7 @@ impl Replay {
         for segment in &self.segments {
             match segment {
                 Segment::Captured { executable, .. } => executable.launch(stream)?,
-                Segment::Eager { commands, events } => {
-                    step.execute((commands, events), &step.bases(0), &mut |_| ()).map_err(|(_, error)| error)?
-                }
+                Segment::Eager { commands, events } => step.execute((commands, events), &step.bases(0), &mut |_| ())?,
             }
         }
         self.note_launch(step, stream)
@@ -220,21 +225,19 @@ impl Replay {
     /// As [`CudaStep::prepare`]; the replay is as it was then, and still stale.
     pub fn update(&mut self, step: &CudaStep) -> Result<(), StepError> {
         self.is_of(step)?;
-        let mut realised = Realised { pool: step.pool.clone(), segments: Vec::new(), one_lane: self.realised.one_lane };
-        // Edges that the mode added are not in the step's pool.
-        realised.pool = self.realised.pool.clone();
-        for id in realised.pool.node_ids() {
-            realised.pool.node_mut(id).launch = step.pool.node(id).launch.clone();
+        // The mode's own edges stay; launches and addresses are the step's.
+        let mut pool = self.realised.pool.clone();
+        for id in pool.node_ids() {
+            pool.node_mut(id).launch = step.pool.node(id).launch.clone();
         }
-        for id in realised.pool.buffer_ids() {
-            realised.pool.buffer_mut(id).retired = step.pool.buffer(id).retired.clone();
+        for id in pool.buffer_ids() {
+            pool.buffer_mut(id).retired = step.pool.buffer(id).retired.clone();
         }
-        realised.segments = self.realised.segments.clone();
-        let old = std::mem::replace(&mut self.realised, realised);
+        let old = std::mem::replace(&mut self.realised.pool, pool);
         match self.recapture(step) {
             Ok(()) => self.generation = step.generation,
             Err(error) => {
-                self.realised = old;
+                self.realised.pool = old;
                 return Err(error);
             }
         }
@@ -244,18 +247,12 @@ impl Replay {
     fn recapture(&mut self, step: &CudaStep) -> Result<(), StepError> {
         step.wait()?;
         let mut segments = std::mem::take(&mut self.segments);
-        let mut outcome = Ok(());
-        for segment in &mut segments {
-            let Segment::Captured { nodes, graph, executable } = segment else { continue };
-            let renewed = self.renew(step, nodes, executable);
-            match renewed {
-                Ok(new) => *graph = new,
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+        let outcome = segments.iter_mut().try_for_each(|segment| {
+            if let Segment::Captured { nodes, graph, executable } = segment {
+                *graph = self.renew(step, nodes, executable)?;
             }
-        }
+            Ok(())
+        });
         self.segments = segments;
         outcome
     }
