@@ -166,7 +166,8 @@ impl<'a> CudaStep<'a> {
                             loaded
                         }
                     };
-                    let given: Vec<usize> = marshal(args, &self.bases(0)).iter().map(Vec::len).collect();
+                    let given = marshal(args, &self.bases(0), |map| self.device.encode(map))?;
+                    let given: Vec<usize> = given.iter().map(Vec::len).collect();
                     let expected = function.parameter_sizes();
                     if given != expected {
                         return Err(StepError::Parameters { node: node.name.clone(), expected, given });
@@ -301,6 +302,7 @@ impl<'a> CudaStep<'a> {
                     match kind {
                         ParamKind::Scalar(dtype) => format!("a scalar {dtype}"),
                         ParamKind::Pointer { .. } => "a pointer".to_owned(),
+                        _ => "a tensor".to_owned(),
                     }
                 )));
             }
@@ -328,7 +330,7 @@ impl<'a> CudaStep<'a> {
         match self.actions.get(&node) {
             None => {}
             Some(Work::Kernel { program, function, grid, args }) => {
-                let mut arguments = marshal(args, bases);
+                let mut arguments = marshal(args, bases, |map| self.device.encode(map))?;
                 let shape = LaunchShape { grid: *grid, threads: program.cuda.threads, programmatic };
                 // SAFETY: the sizes were compared with the function's when the step was made, and every pointer is a
                 // buffer of the arena, or one in `elsewhere`, which the step keeps.
