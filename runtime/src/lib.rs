@@ -6,6 +6,7 @@ pub mod bench;
 mod cache;
 pub mod device;
 pub mod instrument;
+pub mod launch_file;
 pub mod mutation;
 pub mod nvrtc;
 pub mod program;

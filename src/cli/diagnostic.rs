@@ -1,12 +1,14 @@
 //! Messages in rustc's form: what is wrong, the author's lines, and what would repair it.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use lathe_codegen::loc::Loc;
 use lathe_codegen::trace::TraceErrors;
-use lathe_runtime::backend::{Access, Finding};
+use lathe_runtime::backend::{Access, Finding, FindingKind};
 use lathe_runtime::program::ProgramError;
 
 use super::sources::Sources;
@@ -31,14 +33,45 @@ pub struct Diagnostic {
 /// A place in the author's source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    pub loc: Loc,
+    pub file: Cow<'static, str>,
+    /// 1-based.
+    pub line: u32,
+    pub mark: Mark,
     pub label: String,
+}
+
+/// What of a line is marked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mark {
+    /// The token at this 1-based column, with the arguments of a call.
+    Token { column: u32 },
+    /// Characters from the first to, not including, the second 0-based column; all of the line if they are none.
+    Columns(u32, u32),
+    /// All of the line.
+    Line,
+}
+
+impl Place {
+    pub fn new(loc: Loc, label: impl Into<String>) -> Self {
+        let mark = Mark::Token { column: loc.column };
+        Place { file: Cow::Borrowed(loc.file), line: loc.line, mark, label: label.into() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        if let Mark::Token { column } = self.mark {
+            write!(f, ":{column}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Diagnostic {
     /// The message for a finding of a backend.
     pub fn of_finding(finding: &Finding) -> Self {
-        let place = |access: &Access| Some(Place { loc: access.rust?, label: describe(access) });
+        let place = |access: &Access| Some(Place::new(access.rust?, describe(access)));
         let mut places: Vec<Place> = finding.access.iter().filter_map(place).collect();
         places.extend(finding.other.iter().filter_map(place));
         let element = finding.element.as_ref().map(|element| format!(" on {element}")).unwrap_or_default();
@@ -47,7 +80,7 @@ impl Diagnostic {
             notes.push(format!("{}, line {} of the PTX", describe(access), access.ptx_line));
         }
         Diagnostic {
-            code: serde_json::to_value(finding.kind).ok().and_then(|kind| Some(kind.as_str()?.to_owned())),
+            code: code(finding.kind),
             title: format!("{}{element} in `{}`", finding.kind.title(), finding.kernel),
             places,
             cuda: None,
@@ -59,8 +92,8 @@ impl Diagnostic {
     /// The messages for the mistakes of a kernel that could not be traced.
     pub fn of_trace(errors: &TraceErrors) -> Vec<Self> {
         let one = |error: &lathe_codegen::trace::TraceError| {
-            let mut places = vec![Place { loc: error.loc, label: String::new() }];
-            places.extend(error.related.iter().map(|(loc, why)| Place { loc: *loc, label: why.clone() }));
+            let mut places = vec![Place::new(error.loc, "")];
+            places.extend(error.related.iter().map(|(loc, why)| Place::new(*loc, why)));
             let notes = vec![format!("in kernel `{}`", errors.kernel)];
             Diagnostic { title: error.message.clone(), places, notes, ..Diagnostic::default() }
         };
@@ -78,11 +111,7 @@ impl Diagnostic {
         }
         let one = |message: lathe_runtime::program::CompilerMessage| Diagnostic {
             title: format!("NVRTC: {}", message.text),
-            places: message
-                .rust
-                .map(|loc| Place { loc, label: "this became the CUDA below".into() })
-                .into_iter()
-                .collect(),
+            places: message.rust.map(|loc| Place::new(loc, "this became the CUDA below")).into_iter().collect(),
             cuda: Some((message.cuda_line, cuda.source.clone())),
             notes: vec![format!("in kernel `{}`", cuda.entry)],
             ..Diagnostic::default()
@@ -99,38 +128,42 @@ impl Diagnostic {
         let mut group = Group::with_title(title);
         let mut shown: Vec<&str> = Vec::new();
         for place in &self.places {
-            let file = place.loc.file;
+            let file = place.file.as_ref();
             if shown.contains(&file) {
                 continue;
             }
             shown.push(file);
             group = match sources.text(file) {
                 Some(text) => group.element(self.excerpt(file, text)),
-                None => group
-                    .element(Origin::path(file).line(place.loc.line as usize).char_column(place.loc.column as usize)),
+                None => {
+                    let origin = Origin::path(file).line(place.line as usize);
+                    match place.mark {
+                        Mark::Token { column } => group.element(origin.char_column(column as usize)),
+                        _ => group.element(origin),
+                    }
+                }
             };
         }
         if let Some((line, text)) = &self.cuda {
             group = group.element(cuda_excerpt(*line, text));
         }
-        let unseen =
-            self.places.iter().filter(|place| !place.label.is_empty() && sources.text(place.loc.file).is_none());
-        group = group.elements(unseen.map(|place| Level::NOTE.message(format!("{}: {}", place.loc, place.label))));
+        let unseen = self.places.iter().filter(|place| !place.label.is_empty() && sources.text(&place.file).is_none());
+        group = group.elements(unseen.map(|place| Level::NOTE.message(format!("{place}: {}", place.label))));
         group = group.elements(self.notes.iter().map(|note| Level::NOTE.message(note)));
         group = group.elements(self.help.iter().map(|help| Level::HELP.message(help)));
         Renderer::styled().decor_style(DecorStyle::Unicode).render(&[group])
     }
 
     /// Every place in `file`, the main one marked as such.
-    fn excerpt(&self, file: &'static str, text: String) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+    fn excerpt<'a>(&'a self, file: &'a str, text: String) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
         let marks: Vec<_> = self
             .places
             .iter()
             .enumerate()
-            .filter(|(_, place)| place.loc.file == file)
+            .filter(|(_, place)| place.file == file)
             .filter_map(|(index, place)| {
                 let kind = if index == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-                let mark = kind.span(span(&text, place.loc)?);
+                let mark = kind.span(span(&text, place.line, place.mark)?);
                 Some(if place.label.is_empty() { mark } else { mark.label(&place.label) })
             })
             .collect();
@@ -146,9 +179,18 @@ fn cuda_excerpt(line: u32, text: &str) -> Snippet<'_, annotate_snippets::Annotat
     Snippet::source(text).path("entry.cu").annotation(mark)
 }
 
+/// The name of a class of fault that is shown in brackets, as in JSON.
+pub fn code(kind: FindingKind) -> Option<String> {
+    serde_json::to_value(kind).ok().and_then(|kind| Some(kind.as_str()?.to_owned()))
+}
+
 /// `written here by warp 1, lane 3 of CTA (0, 2, 0) (st.shared.f32)`.
 fn describe(access: &Access) -> String {
-    let opcode = access.opcode.as_str();
+    described(&access.opcode, access.cta, access.warp, access.lane)
+}
+
+/// As `describe`, for an access of any kind.
+pub fn described(opcode: &str, cta: [u32; 3], warp: u32, lane: u32) -> String {
     let verb = match opcode.split('.').next().unwrap_or_default() {
         "ld" | "ldmatrix" | "ldu" => "read here",
         "st" | "stmatrix" => "written here",
@@ -156,23 +198,31 @@ fn describe(access: &Access) -> String {
         "atom" | "red" => "updated here",
         _ => "executed here",
     };
-    let [x, y, z] = access.cta;
-    format!("{verb} by warp {}, lane {} of CTA ({x}, {y}, {z}) ({opcode})", access.warp, access.lane)
+    let [x, y, z] = cta;
+    format!("{verb} by warp {warp}, lane {lane} of CTA ({x}, {y}, {z}) ({opcode})")
 }
 
-/// The bytes of the token at `loc`, with the arguments of a call.
-fn span(text: &str, loc: Loc) -> Option<Range<usize>> {
-    let line = loc.line.checked_sub(1)? as usize;
+/// The marked bytes of a line.
+fn span(text: &str, line: u32, mark: Mark) -> Option<Range<usize>> {
+    let line = line.checked_sub(1)? as usize;
     let start_of_line: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
     let row = text.get(start_of_line..)?.lines().next()?;
-    let column = row.char_indices().nth(loc.column.checked_sub(1)? as usize)?.0;
-    let rest = &row[column..];
-    let name = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
-    let len = match rest[name..].starts_with('(') {
-        true => name + call_len(&rest[name..]),
-        false => name.max(rest.chars().next()?.len_utf8()),
+    let byte_of = |column: u32| row.char_indices().nth(column as usize).map_or(row.len(), |(at, _)| at);
+    let range = match mark {
+        Mark::Token { column } => {
+            let column = row.char_indices().nth(column.checked_sub(1)? as usize)?.0;
+            let rest = &row[column..];
+            let name = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+            let len = match rest[name..].starts_with('(') {
+                true => name + call_len(&rest[name..]),
+                false => name.max(rest.chars().next()?.len_utf8()),
+            };
+            column..column + len
+        }
+        Mark::Columns(from, to) if from < to && byte_of(from) < row.len() => byte_of(from)..byte_of(to),
+        Mark::Columns(..) | Mark::Line => row.len() - row.trim_start().len()..row.trim_end().len(),
     };
-    Some(start_of_line + column..start_of_line + column + len)
+    Some(start_of_line + range.start..start_of_line + range.end)
 }
 
 /// Length of the parenthesised arguments that `text` starts with; of all of it, if they end on another line.
@@ -195,12 +245,11 @@ fn call_len(text: &str) -> usize {
 mod tests {
     use expect_test::expect;
     use lathe_codegen::entry::Entry;
-    use lathe_runtime::backend::FindingKind;
 
     use super::*;
 
     fn marked(text: &str, line: u32, column: u32) -> &str {
-        &text[span(text, Loc { file: "k.rs", line, column }).unwrap()]
+        &text[span(text, line, Mark::Token { column }).unwrap()]
     }
 
     #[test]
@@ -281,10 +330,7 @@ mod tests {
     fn a_compile_error_shows_the_rust_line_and_the_cuda_line() {
         let diagnostic = Diagnostic {
             title: "NVRTC: identifier \"x\" is undefined".into(),
-            places: vec![Place {
-                loc: Loc { file: "kernels/k.rs", line: 2, column: 5 },
-                label: "this became the CUDA below".into(),
-            }],
+            places: vec![Place::new(Loc { file: "kernels/k.rs", line: 2, column: 5 }, "this became the CUDA below")],
             cuda: Some((2, "void k() {\n  y = x + 1;\n}\n".into())),
             ..Diagnostic::default()
         };
@@ -304,8 +350,8 @@ mod tests {
 
     #[test]
     fn a_mark_outside_the_text_is_none() {
-        assert_eq!(span("one line", Loc { file: "k.rs", line: 7, column: 1 }), None);
-        assert_eq!(span("one line", Loc { file: "k.rs", line: 1, column: 70 }), None);
-        assert_eq!(span("one line", Loc { file: "k.rs", line: 0, column: 0 }), None);
+        assert_eq!(span("one line", 7, Mark::Token { column: 1 }), None);
+        assert_eq!(span("one line", 1, Mark::Token { column: 70 }), None);
+        assert_eq!(span("one line", 0, Mark::Line), None);
     }
 }

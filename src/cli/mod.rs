@@ -18,12 +18,14 @@ mod gpu_test;
 mod graph;
 mod list;
 mod mutate;
+mod run;
 mod select;
 mod setup;
 mod sources;
 mod table;
 mod terminal;
 mod torch;
+mod traffic;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -51,6 +53,7 @@ pub struct Context<'a> {
     after_help = "Examples:
   lathe check                          compile every kernel, run every case, one table
   lathe emit bf16_paged_mqa_logits     the CUDA C++ a kernel becomes
+  lathe run kernel.ptx                 run and check PTX from anywhere
   lathe doctor                         what is installed here, and how to get the rest",
     arg_required_else_help = true,
     disable_help_subcommand = true
@@ -73,6 +76,7 @@ enum Command {
     Check(check::Args),
     Emit(emit::Args),
     Bench(bench::Args),
+    Run(run::Args),
     Mutate(mutate::Args),
     List(list::Args),
     Doctor(doctor::Args),
@@ -97,6 +101,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Check(args) => check::run(args, &context),
         Command::Emit(args) => emit::run(args, &context),
         Command::Bench(args) => bench::run(args, &context),
+        Command::Run(args) => run::run(args, &context),
         Command::Mutate(args) => mutate::run(args, &context),
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),

@@ -132,6 +132,21 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The line of the PTX that the error is about, where it is about one.
+    pub fn line(&self) -> Option<u32> {
+        match self {
+            Self::NotUtf8 { line }
+            | Self::Syntax { line, .. }
+            | Self::Header { line, .. }
+            | Self::UnknownOpcode { line, .. }
+            | Self::Unsupported { line, .. }
+            | Self::StepLimit { line, .. } => Some(*line),
+            _ => None,
+        }
+    }
+}
+
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

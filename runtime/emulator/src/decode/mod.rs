@@ -215,6 +215,11 @@ impl Kernel {
         &self.code.shared
     }
 
+    /// The block that the kernel was compiled for (`.reqntid`), if it says so.
+    pub fn required_block(&self) -> Option<[u32; 3]> {
+        self.code.required_block
+    }
+
     /// Bytes of static shared memory.
     pub fn static_shared_bytes(&self) -> u32 {
         self.code.static_shared

@@ -88,6 +88,8 @@ pub(crate) struct Variable {
     /// 0 for `.extern .shared x[]`.
     pub size: u64,
     pub init: Vec<u8>,
+    /// The element's type as written, such as `.u64`.
+    pub ty: String,
 }
 
 /// A kernel parameter.
@@ -95,6 +97,8 @@ pub(crate) struct Variable {
 pub struct Param {
     /// Name in the PTX.
     pub name: String,
+    /// Type as written, such as `.u64`; of an array, such as a struct passed by value, its elements' type.
+    pub ty: String,
     /// Bytes.
     pub size: usize,
     /// Alignment in bytes.

@@ -184,7 +184,7 @@ impl<'a> Parser<'a> {
                     return Err(syntax(line, &format!("`{word}` where a .param was expected")));
                 }
                 let v = self.variable()?;
-                params.push(Param { name: v.name, size: v.size as usize, align: v.align as usize });
+                params.push(Param { name: v.name, ty: v.ty, size: v.size as usize, align: v.align as usize });
                 self.eat(b',');
             }
         }
@@ -328,6 +328,7 @@ impl<'a> Parser<'a> {
     /// A declaration up to, not including, `;` or `,`.
     fn variable(&mut self) -> Result<Variable> {
         let (mut align, mut element, mut count_in_vector) = (0u32, 0u64, 1u64);
+        let mut ty = String::new();
         let name = loop {
             let line = self.line();
             let word = self.word()?;
@@ -357,6 +358,7 @@ impl<'a> Parser<'a> {
                 w if w.starts_with('.') => {
                     element =
                         type_bytes(w).ok_or_else(|| syntax(line, &format!("`{w}` is not a type of a variable")))?;
+                    ty = w.to_string();
                 }
                 w => break w.to_string(),
             }
@@ -387,7 +389,7 @@ impl<'a> Parser<'a> {
             let bytes = count.checked_mul(element).filter(|&bytes| bytes <= MOST_BYTES);
             bytes.ok_or_else(|| syntax(self.line(), "an array that is too large"))?
         };
-        Ok(Variable { name, align: align.max(element as u32).max(1), size, init })
+        Ok(Variable { name, align: align.max(element as u32).max(1), size, init, ty })
     }
 
     fn initialiser(&mut self, element: usize, out: &mut Vec<u8>) -> Result<()> {
