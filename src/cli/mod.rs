@@ -21,11 +21,13 @@ mod mutate;
 mod run;
 mod select;
 mod setup;
+mod shard;
 mod sources;
 mod table;
 mod terminal;
 mod torch;
 mod traffic;
+mod tune;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -77,6 +79,7 @@ enum Command {
     Emit(emit::Args),
     Bench(bench::Args),
     Run(run::Args),
+    Tune(tune::Args),
     Mutate(mutate::Args),
     List(list::Args),
     Doctor(doctor::Args),
@@ -102,6 +105,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Emit(args) => emit::run(args, &context),
         Command::Bench(args) => bench::run(args, &context),
         Command::Run(args) => run::run(args, &context),
+        Command::Tune(args) => tune::run(args, &context),
         Command::Mutate(args) => mutate::run(args, &context),
         Command::Doctor(args) => doctor::run(args, &context),
         Command::Setup(args) => setup::run(args, &context),

@@ -21,8 +21,9 @@ use lathe_runtime::device::{Device, DeviceError};
 use lathe_runtime::nvrtc::Compiler;
 
 use self::measure::{Measurer, Rival, Row};
-use self::sizes::Sizes;
+pub use self::sizes::Sizes;
 use self::step::STEPS;
+use super::shard::Shard;
 use super::{Context, Outcome, select, terminal};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -79,6 +80,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = Protocol::default().replays)]
     replays: usize,
 
+    /// Time the INDEX-th of COUNT parts of the sizes only
+    #[arg(long, value_name = "INDEX/COUNT", default_value = "1/1")]
+    shard: Shard,
+
     /// Which GPU
     #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
     device: usize,
@@ -105,11 +110,20 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EdgesName {
+pub enum EdgesName {
     /// A call starts when the one before has ended
     Plain,
     /// A call may start before the one before has ended, and waits for its results itself
     Pdl,
+}
+
+impl From<EdgesName> for Edges {
+    fn from(name: EdgesName) -> Self {
+        match name {
+            EdgesName::Plain => Edges::Plain,
+            EdgesName::Pdl => Edges::Programmatic,
+        }
+    }
 }
 
 /// Why nothing was timed.
@@ -156,11 +170,7 @@ fn timed(args: &Args, entries: &[(&Entry, Benchmark)], device: &Device, context:
     let toolchain = terminal::toolchain(context.offline);
     let compiler = Compiler::load(&toolchain)?;
     let bandwidth = bandwidth(device, &compiler)?.ok_or(SweepError::NoTarget)?;
-    let edges = match args.edges {
-        None => Edges::ALL.to_vec(),
-        Some(EdgesName::Plain) => vec![Edges::Plain],
-        Some(EdgesName::Pdl) => vec![Edges::Programmatic],
-    };
+    let edges = args.edges.map_or(Edges::ALL.to_vec(), |edges| vec![edges.into()]);
     let protocol = Protocol { replays: args.replays.max(1), warm_l2: args.warm_l2, ..Protocol::default() };
     let measurer =
         Measurer { device, compiler: &compiler, toolchain: &toolchain, target, protocol, edges, bandwidth, rivals };
@@ -188,6 +198,7 @@ fn kernels(args: &Args, entries: &[(&Entry, Benchmark)], measurer: &Measurer) ->
         .iter()
         .flat_map(|(entry, benchmark)| args.sizes.of(benchmark).into_iter().map(move |size| (*entry, benchmark, size)))
         .collect();
+    let points = args.shard.of(points);
     let bar = terminal::bar_with_time_left(points.len());
     let mut rows = Vec::new();
     for (entry, benchmark, size) in points {
@@ -204,21 +215,21 @@ fn steps(args: &Args, measurer: &Measurer) -> Vec<Row> {
         &[Axis::Batch, Axis::Keys, Axis::NextN, Axis::Heads, Axis::TopK],
         lathe_kernels::benchmarks::step::sizes(),
     );
-    let bar = terminal::bar_with_time_left(STEPS.len() * sizes.len());
+    let points = STEPS.iter().flat_map(|step| sizes.iter().map(move |size| (*step, *size)));
+    let points = args.shard.of(points.collect());
+    let bar = terminal::bar_with_time_left(points.len());
     let mut rows = Vec::new();
-    for (format, name) in STEPS {
-        for &size in &sizes {
-            bar.set_message(format!("{name} {size}"));
-            rows.push(measurer.step(format, name, size));
-            bar.inc(1);
-        }
+    for ((format, name), size) in points {
+        bar.set_message(format!("{name} {size}"));
+        rows.push(measurer.step(format, name, size));
+        bar.inc(1);
     }
     bar.finish_and_clear();
     rows
 }
 
 /// The entries that say how they are timed; one that was asked for and does not is an error.
-fn benchmarks(entries: Vec<&Entry>, asked: bool) -> Result<Vec<(&Entry, Benchmark)>, SweepError> {
+pub fn benchmarks(entries: Vec<&Entry>, asked: bool) -> Result<Vec<(&Entry, Benchmark)>, SweepError> {
     let timed = entries.into_iter().filter_map(|entry| match entry.benchmark {
         Some(benchmark) => Some(Ok((entry, benchmark))),
         None if asked => Some(Err(SweepError::NoBenchmark { kernel: entry.name.to_owned() })),
