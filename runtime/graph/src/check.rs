@@ -22,9 +22,11 @@ pub use invariance::{Layout, invariance};
 pub(crate) use pointer::AddressMap;
 
 use crate::finding::Report;
-use crate::model::{BufferId, EdgeKind, ModelError, Placement, Pool, Uses};
+use crate::model::{EdgeKind, ModelError, Placement, Pool, Uses};
 use crate::order::Order;
+use harm::{Futures, Seen};
 use path::CriticalPath;
+use std::cell::OnceCell;
 
 /// Checks `pool`, and the bytes that buffers share if `placement` says where they lie.
 ///
@@ -34,13 +36,15 @@ pub fn check(pool: &Pool, placement: Option<&Placement>) -> Result<Report, Model
     let order = Order::of(pool)?;
     let nowhere = Placement::empty(pool);
     let has_weak_edges = pool.edges().iter().any(|e| e.kind == EdgeKind::Programmatic);
+    let (placement, uses) = (placement.unwrap_or(&nowhere), pool.uses());
     let context = Context {
         pool,
         order: &order,
-        placement: placement.unwrap_or(&nowhere),
-        uses: pool.uses(),
+        placement,
         path: CriticalPath::of(pool, &order),
-        observed: pool.buffer_ids().filter(|id| pool.buffer(*id).lifetime.is_observed()).collect(),
+        observed: OnceCell::new(),
+        futures: Futures::default(),
+        uses,
         if_all_full: has_weak_edges.then(|| Order::if_all_full(pool)),
     };
     let mut findings = Vec::new();
@@ -61,8 +65,9 @@ struct Context<'a> {
     placement: &'a Placement,
     uses: Uses,
     path: CriticalPath,
-    /// Buffers that somebody looks at after a replay.
-    observed: Vec<BufferId>,
+    /// Buffers that somebody looks at after a replay; asked for by findings only.
+    observed: OnceCell<Vec<Seen>>,
+    futures: Futures,
     /// The order as it would be with full edges only, where some are programmatic.
     if_all_full: Option<Order>,
 }

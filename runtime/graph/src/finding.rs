@@ -29,6 +29,8 @@ pub struct Finding {
     pub bytes: Option<Bytes>,
     /// Does it change a result?
     pub harm: Harm,
+    /// The swap that shows it, where order is what it is about.
+    pub swap: Option<Swap>,
     /// Further pairs of nodes with the same cause, which the fix of this one orders too.
     pub also: Vec<(NodeId, NodeId)>,
     /// How to remove it, cheapest of each kind, each sufficient alone.
@@ -49,6 +51,7 @@ impl Finding {
             parties: Vec::new(),
             bytes: None,
             harm: Harm::NotByOrder,
+            swap: None,
             also: Vec::new(),
             fixes: Vec::new(),
             notes: Vec::new(),
@@ -105,6 +108,18 @@ pub enum Bytes {
     Of(BufferId, Range<u64>),
     /// Addresses that two buffers share.
     At(Range<u64>),
+}
+
+/// Two nodes, each in a phase, that run in the one order or the other: those of the finding, or a pair with the same cause
+/// where that one changes a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// First in the record order.
+    pub first: (NodeId, Phase),
+    /// Second in it.
+    pub second: (NodeId, Phase),
+    /// Whether all that need not wait for them has run before them; otherwise only what they wait for.
+    pub late: bool,
 }
 
 /// Whether a finding changes a result.

@@ -172,7 +172,7 @@ impl Order {
     fn closed(pool: &Pool, strength: impl Fn(EdgeKind) -> EdgeKind) -> Self {
         let adjacency = Adjacency::of(pool);
         let serial = adjacency.topological().expect("a valid pool has no cycle");
-        let (place, members) = components(pool);
+        let (place, members) = components(pool, &serial);
         let mut components: Vec<Component> = members.into_iter().map(Component::new).collect();
         for &node in &serial {
             let (component, row) = place[node.index()];
@@ -223,6 +223,19 @@ impl Order {
         ones(component.row(row as usize, phase)).map(|i| component.members[i])
     }
 
+    /// A rank below which every node comes before one of the two, in its phase.
+    pub(crate) fn all_before_one_of(&self, pair: [(NodeId, Phase); 2]) -> u32 {
+        let [(a, i), (b, j)] = pair.map(|(node, _)| self.place[node.index()]);
+        if a != b || self.components.len() > 1 {
+            return 0;
+        }
+        let component = &self.components[a as usize];
+        let rows = [component.row(i as usize, pair[0].1), component.row(j as usize, pair[1].1)];
+        let open = |(x, y): (&u64, &u64)| (x | y) != u64::MAX;
+        let word = rows[0].iter().zip(rows[1]).position(open).unwrap_or(rows[0].len().saturating_sub(1));
+        (word * 64) as u32 + (rows[0][word] | rows[1][word]).trailing_ones()
+    }
+
     /// The serial order: all nodes as they were recorded, except where an edge leads back.
     pub fn serial(&self) -> &[NodeId] {
         &self.serial
@@ -267,8 +280,8 @@ fn ones(row: &[u64]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// Place of each node and members of each weakly connected component.
-fn components(pool: &Pool) -> (Vec<(u32, u32)>, Vec<Vec<NodeId>>) {
+/// Place of each node and members, in serial order, of each weakly connected component.
+fn components(pool: &Pool, serial: &[NodeId]) -> (Vec<(u32, u32)>, Vec<Vec<NodeId>>) {
     let nodes = pool.nodes().len();
     let mut parent: Vec<u32> = (0..nodes as u32).collect();
     fn root(parent: &mut [u32], mut node: u32) -> u32 {
@@ -283,9 +296,9 @@ fn components(pool: &Pool) -> (Vec<(u32, u32)>, Vec<Vec<NodeId>>) {
         parent[a.max(b) as usize] = a.min(b);
     }
     let mut component_of_root = vec![u32::MAX; nodes];
-    let mut place = Vec::with_capacity(nodes);
+    let mut place = vec![(0, 0); nodes];
     let mut members: Vec<Vec<NodeId>> = Vec::new();
-    for node in pool.node_ids() {
+    for &node in serial {
         let root = root(&mut parent, node.0) as usize;
         if component_of_root[root] == u32::MAX {
             component_of_root[root] = members.len() as u32;
@@ -293,7 +306,7 @@ fn components(pool: &Pool) -> (Vec<(u32, u32)>, Vec<Vec<NodeId>>) {
         }
         let component = component_of_root[root];
         let list = &mut members[component as usize];
-        place.push((component, list.len() as u32));
+        place[node.index()] = (component, list.len() as u32);
         list.push(node);
     }
     (place, members)

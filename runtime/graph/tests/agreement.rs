@@ -9,7 +9,7 @@ use common::random::{Mistake, Placer, capture};
 use lathe_graph::check::{check, for_each_conflict};
 use lathe_graph::explore::{PairVerdict, Schedule, exhaust, judge, strays};
 use lathe_graph::finding::{Code, Harm, Step};
-use lathe_graph::model::{GraphId, Placement, Pool};
+use lathe_graph::model::{GraphId, Phase, Placement, Pool};
 use lathe_graph::order::Order;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -54,8 +54,8 @@ fn is_allowed(pool: &Pool, steps: &[Step]) -> bool {
     nodes.len() == pool.nodes().len()
         && steps.iter().all(|step| {
             let phase = match step {
-                Step::BeforeWait(_) => lathe_graph::model::Phase::BeforeWait,
-                _ => lathe_graph::model::Phase::AfterWait,
+                Step::BeforeWait(_) => Phase::BeforeWait,
+                _ => Phase::AfterWait,
             };
             order.ancestors(step.node(), phase).all(|node| {
                 let last = at(&Step::Node(node)).or(at(&Step::AfterWait(node)));
@@ -93,8 +93,16 @@ fn agree(seed: u64) -> Result<Tally, String> {
     }
     for finding in report.findings.iter().filter(by_order) {
         let Some(witness) = report.witness(&pool, finding) else { continue };
-        let [first, second] = finding.pair().unwrap();
-        let at = |node| witness.steps.iter().position(|s| s.node() == node).unwrap();
+        let swap = finding.swap.unwrap();
+        let [first, second] = [swap.first, swap.second];
+        let at = |(node, phase)| {
+            let is_part = |step: &Step| match step {
+                Step::Node(id) => *id == node,
+                Step::BeforeWait(id) => *id == node && phase == Phase::BeforeWait,
+                Step::AfterWait(id) => *id == node && phase == Phase::AfterWait,
+            };
+            witness.steps.iter().position(is_part).unwrap()
+        };
         if !is_allowed(&pool, &witness.steps) || at(second) > at(first) {
             return fail(format!(
                 "the witness {:?} of {} is no order with {second:?} before {first:?}",

@@ -203,6 +203,29 @@ fn a_consumer_that_waits_at_entry_may_be_launched_programmatically() {
     assert_eq!(run(false, PdlWait::Never), ["E8 K1/K2"]);
 }
 
+/// K3 overwrites what K2 makes of A, unless it has run before: only then does it matter whether K2 reads A too early.
+#[test]
+fn a_witness_shows_harm_that_shows_late_only() {
+    let mut s = Session::new();
+    let (m, a) = (s.m, s.a);
+    let b = s.rec.pool_mut().stream_named("b");
+    let (x, out) = (s.transient("A", 0), s.output("O", 4096));
+    s.kernel("fork", m, &[(x, WriteAll)]);
+    s.order(m, a);
+    s.order(m, b);
+    s.kernel("K1", m, &[(x, WriteAll)]);
+    s.kernel("K2", a, &[(x, Read), (out, WriteAll)]);
+    s.kernel("K3", b, &[(out, WriteAll)]);
+    s.order(a, m);
+    s.order(b, m);
+    let (pool, report) = s.check();
+    let race = report.findings.iter().find(|f| f.message.contains("`A`")).unwrap();
+    assert!(matches!(race.harm, Harm::Harmful { .. }) && race.swap.unwrap().late, "{race:?}");
+    let witness = report.witness(&pool, race).unwrap();
+    let names: Vec<_> = witness.steps.iter().map(|step| pool.node(step.node()).name.as_str()).collect();
+    assert_eq!(names, ["fork", "K3", "K2", "K1"]);
+}
+
 /// K2 never waits, so K3's own wait, or a full edge into K3, brings K2's end and not K1's.
 #[test]
 fn behind_a_kernel_that_never_waits_only_an_event_helps() {

@@ -5,9 +5,13 @@
 //! the same memory, differ in exactly the bytes computed here, and a difference travels to whatever reads
 //! it until something overwrites it. No memory needs to be simulated: only the bytes that differ.
 
+use super::conflict::for_each_overlap;
 use super::{Conflict, Context};
-use crate::finding::Harm;
-use crate::model::{Access, BufferId, NodeId, NodeKind, Phase, Site};
+use crate::finding::{Harm, Swap};
+use crate::model::{Access, BufferId, GraphId, NodeId, NodeKind, Phase, Placement, Pool, Site, Uses};
+use crate::order::Order;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Bytes of all spaces on one line: placed buffers by address, every other buffer in a space of its own.
@@ -29,21 +33,26 @@ impl Context<'_> {
     /// Over all conflicts of a graph the second context alone is exact: if two orders give different results, some
     /// swap of two neighbours makes the difference, and of those along the path from it to the result the last has
     /// nothing unordered left between itself and the result. The first context gives the plainer witness.
-    pub(super) fn harm(&self, conflict: &Conflict) -> Harm {
+    pub(super) fn harm(&self, conflict: &Conflict) -> (Harm, Swap) {
         let (i, j) = (conflict.first, conflict.second);
         let first = self.part(i, conflict.first_access.phase);
         let second = self.part(j, conflict.second_access.phase);
+        let swap =
+            |late| Swap { first: (i, conflict.first_access.phase), second: (j, conflict.second_access.phase), late };
         // Within one node nothing says which access comes first: all it writes may differ.
         let changed = [i == j || self.reads_from(&first, &second), i == j || self.reads_from(&second, &first)];
         for (node, changed) in [(i, changed[0]), (j, changed[1])] {
             if changed && self.observes(node) {
-                return Harm::Harmful { buffer: None, host: Some(node) };
+                return (Harm::Harmful { buffer: None, host: Some(node) }, swap(false));
             }
         }
         let dirty = self.difference(&first, &second, changed);
         match self.spread(dirty.clone(), conflict, changed, Before::Needed) {
-            Harm::Latent => self.spread(dirty, conflict, changed, Before::Possible),
-            harm => harm,
+            Harm::Latent => match self.spread(dirty, conflict, changed, Before::Possible) {
+                Harm::Latent => (Harm::Latent, swap(false)),
+                harm => (harm, swap(true)),
+            },
+            harm => (harm, swap(false)),
         }
     }
 
@@ -101,27 +110,36 @@ impl Context<'_> {
     /// Runs everything that comes after the pair and looks at what differs at the end.
     fn spread(&self, mut dirty: Dirty, conflict: &Conflict, changed: [bool; 2], before: Before) -> Harm {
         let (i, j) = (conflict.first, conflict.second);
-        let sites = [self.node(i).site, self.node(j).site];
-        let graph = sites.iter().find_map(|site| site.graph());
-        let mut early = vec![false; self.pool.nodes().len()];
-        for (node, access) in [(i, conflict.first_access), (j, conflict.second_access)] {
-            for before in self.order.ancestors(node, access.phase) {
-                early[before.index()] = true;
-            }
-        }
+        let pair = [(i, conflict.first_access.phase), (j, conflict.second_access.phase)];
+        let graph = pair.iter().find_map(|(id, _)| self.node(*id).site.graph());
         // Halves of the pair's nodes that are still to run.
-        let split = |id: NodeId, access: &Access| self.order.has_wait(id) && access.phase == Phase::BeforeWait;
-        let mut pending = [(i, conflict.first_access), (j, conflict.second_access)]
-            .into_iter()
-            .filter(|(id, access)| split(*id, access))
-            .count();
+        let is_split = |(id, phase): &(NodeId, Phase)| self.order.has_wait(*id) && *phase == Phase::BeforeWait;
+        let mut pending = pair.iter().filter(|half| is_split(half)).count();
         let follows = |id: NodeId, phase: Phase| match before {
-            Before::Needed => !early[id.index()],
-            Before::Possible => [i, j].iter().any(|&of| self.order.before_phase(of, id, phase)),
+            Before::Needed => !pair.iter().any(|(of, at)| self.order.before_phase(id, *of, *at)),
+            Before::Possible => pair.iter().any(|(of, _)| self.order.before_phase(*of, id, phase)),
         };
-        for &id in self.order.serial() {
+        let ranks = pair.map(|(id, _)| self.order.rank(id));
+        let (from, last) = match before {
+            Before::Needed => (self.order.all_before_one_of(pair), ranks[0].max(ranks[1])),
+            Before::Possible => (ranks[0].min(ranks[1]), u32::MAX),
+        };
+        let stride = (self.order.serial().len() / LOOKS).max(2) as u32;
+        let mut on_the_way = Vec::new();
+        for (&id, rank) in self.order.serial()[from as usize..].iter().zip(from..) {
             if dirty.0.is_empty() && pending == 0 {
-                return Harm::Latent;
+                return self.futures.settle(on_the_way, Harm::Latent);
+            }
+            // Past the pair everything follows it, so that what is left to happen depends on the bytes alone.
+            if rank > last && rank.is_multiple_of(stride) {
+                let here = (graph, rank, dirty.clone());
+                if let Some(known) = self.futures.get(&here) {
+                    return self.futures.settle(on_the_way, known);
+                }
+                if let Some(harm) = self.observed_now(&dirty, graph, |settled| settled < rank) {
+                    return self.futures.settle(on_the_way, harm);
+                }
+                on_the_way.push(here);
             }
             let node = self.node(id);
             let present = match node.site {
@@ -154,7 +172,7 @@ impl Context<'_> {
                 let accesses = || node.accesses.iter().filter(is_left).filter(in_half);
                 sees |= accesses().any(|a| a.effect.reads() && dirty.meets(&self.at(a)));
                 if sees && self.observes(id) {
-                    return Harm::Harmful { buffer: None, host: Some(id) };
+                    return self.futures.settle(on_the_way, Harm::Harmful { buffer: None, host: Some(id) });
                 }
                 for access in accesses().filter(|a| a.effect.writes()) {
                     let bytes = self.at(access);
@@ -166,15 +184,78 @@ impl Context<'_> {
                 }
             }
         }
-        let result = self.observed.iter().copied().find(|&id| {
-            let buffer = self.pool.buffer(id);
+        let harm = self.observed_now(&dirty, graph, |_| true).unwrap_or(Harm::Latent);
+        self.futures.settle(on_the_way, harm)
+    }
+
+    /// Harm, if an observed buffer differs that nothing writes any more: `settled` is asked for the rank of its last write.
+    fn observed_now(&self, dirty: &Dirty, graph: Option<GraphId>, settled: impl Fn(u32) -> bool) -> Option<Harm> {
+        let differs = |seen: &&Seen| {
+            let buffer = self.pool.buffer(seen.buffer);
             let here = buffer.lifetime.graph().is_none_or(|of| Some(of) == graph);
-            here && dirty.meets(&self.spots(id, &(0..buffer.size)))
-        });
-        match result {
-            Some(buffer) => Harm::Harmful { buffer: Some(buffer), host: None },
-            None => Harm::Latent,
+            here && settled(seen.last_write) && dirty.meets(&self.spots(seen.buffer, &(0..buffer.size)))
+        };
+        let observed = self.observed.get_or_init(|| observed(self.pool, self.placement, self.order, &self.uses));
+        let seen = observed.iter().find(differs)?;
+        Some(Harm::Harmful { buffer: Some(seen.buffer), host: None })
+    }
+}
+
+/// A buffer that somebody looks at after a replay.
+pub(super) struct Seen {
+    buffer: BufferId,
+    /// The rank of the last node that writes bytes of it, under whatever name.
+    last_write: u32,
+}
+
+/// The buffers of `pool` that somebody looks at.
+fn observed(pool: &Pool, placement: &Placement, order: &Order, uses: &Uses) -> Vec<Seen> {
+    let mut seen: HashMap<BufferId, u32> = HashMap::new();
+    seen.extend(pool.buffer_ids().filter(|id| pool.buffer(*id).lifetime.is_observed()).map(|id| (id, 0)));
+    let last_write = |id: BufferId| {
+        let writes = uses.accesses(pool, id).filter(|(_, access)| access.effect.writes());
+        writes.map(|(node, _)| order.rank(node)).max().unwrap_or(0)
+    };
+    for (id, last) in &mut seen {
+        *last = last_write(*id);
+    }
+    for_each_overlap(pool, placement, |a, b, _| {
+        for (id, other) in [(a, b), (b, a)] {
+            if let Some(last) = seen.get_mut(&id) {
+                *last = (*last).max(last_write(other));
+            }
         }
+    });
+    let mut seen: Vec<Seen> = seen.into_iter().map(|(buffer, last_write)| Seen { buffer, last_write }).collect();
+    seen.sort_unstable_by_key(|seen| seen.buffer);
+    seen
+}
+
+/// Most looks at what is known of the future, from the first node to the last.
+const LOOKS: usize = 256;
+
+/// Past a pair, which bytes differ decides what becomes of it, and many pairs of a graph lead to the same bytes.
+#[derive(Default)]
+pub(super) struct Futures(RefCell<HashMap<Situation, Harm>>);
+
+/// The graph, a rank, and the bytes that differ there.
+type Situation = (Option<GraphId>, u32, Dirty);
+
+impl Futures {
+    /// Bounds the memory: a graph with more situations than these is only slower.
+    const MOST: usize = 1 << 17;
+
+    fn get(&self, situation: &Situation) -> Option<Harm> {
+        self.0.borrow().get(situation).cloned()
+    }
+
+    /// Notes that all these situations lead to `harm`.
+    fn settle(&self, situations: Vec<Situation>, harm: Harm) -> Harm {
+        let mut known = self.0.borrow_mut();
+        if known.len() < Self::MOST {
+            known.extend(situations.into_iter().map(|situation| (situation, harm.clone())));
+        }
+        harm
     }
 }
 
@@ -192,8 +273,8 @@ fn meet(a: &Range<Spot>, b: &Range<Spot>) -> bool {
 }
 
 /// A set of bytes: disjoint ranges, sorted.
-#[derive(Clone, Default)]
-struct Dirty(Vec<Range<Spot>>);
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Dirty(Vec<Range<Spot>>);
 
 impl Dirty {
     fn meets(&self, range: &Range<Spot>) -> bool {

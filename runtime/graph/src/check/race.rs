@@ -73,13 +73,17 @@ impl Context<'_> {
         let sites = [c.first, c.second].map(|node| self.pool.node(node).site);
         let mut finding = Finding::new(code, String::new());
         finding.graph = sites.iter().find_map(|site| site.graph());
-        finding.harm = self.harm(&c);
+        let (mut harm, mut swap) = self.harm(&c);
         for covered in &also {
-            if finding.harm != Harm::Latent {
+            if harm != Harm::Latent {
                 break;
             }
-            finding.harm = self.harm(covered);
+            let (of_covered, swapped) = self.harm(covered);
+            if of_covered != Harm::Latent {
+                (harm, swap) = (of_covered, swapped);
+            }
         }
+        (finding.harm, finding.swap) = (harm, Some(swap));
         finding.basis = c.first_access.basis.min(c.second_access.basis);
         finding.parties = vec![Party::access(c.first, c.first_access), Party::access(c.second, c.second_access)];
         finding.bytes = Some(c.bytes);

@@ -1,6 +1,6 @@
 //! The checker's answer, and the order that shows a finding.
 
-use super::{Bytes, Code, Finding, Harm, Party};
+use super::{Bytes, Code, Finding, Harm, Party, Swap};
 use crate::model::{NodeId, Phase, Placement, Pool, Site};
 use crate::order::Order;
 
@@ -33,7 +33,8 @@ impl Step {
     }
 }
 
-/// A complete order of the nodes, allowed by the graph, in which the wrong one of a pair comes first.
+/// A complete order of the nodes, allowed by the graph, in which the wrong one of a pair comes first, and that shows the
+/// harm if there is any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
     /// Every node of the pair's graph, and outside work that runs beside it, in this order.
@@ -41,37 +42,37 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// What `second` waits for, then `second`, then the rest: so `second` runs before `first`, which it
-    /// would follow in the record order.
-    pub fn of(pool: &Pool, order: &Order, first: NodeId, second: NodeId, phase: Phase) -> Self {
-        let graph = pool.node(first).site.graph().or(pool.node(second).site.graph());
+    /// What either of the two waits for (or, late, all that waits for neither), then the second, the first, and the rest.
+    pub fn of(pool: &Pool, order: &Order, swap: Swap) -> Self {
+        let Swap { first, second, late } = swap;
+        let graph = pool.node(first.0).site.graph().or(pool.node(second.0).site.graph());
         let present = |id: &NodeId| match pool.node(*id).site {
             Site::Graph(of) => Some(of) == graph,
             Site::Beside => true,
             Site::Before | Site::Between => false,
         };
-        let mut early: Vec<NodeId> = order.ancestors(second, phase).filter(present).collect();
-        early.sort_unstable_by_key(|id| order.rank(*id));
-        let mut done = vec![false; pool.nodes().len()];
-        for node in &early {
-            done[node.index()] = true;
-        }
-        let split = phase == Phase::BeforeWait && order.has_wait(second);
-        let mut steps: Vec<Step> = early.into_iter().map(Step::Node).collect();
-        if split {
-            steps.push(Step::BeforeWait(second));
-        } else {
-            steps.push(Step::Node(second));
-            done[second.index()] = true;
-        }
-        for &node in order.serial().iter().filter(|id| present(id) && !done[id.index()]) {
-            if node == second {
-                steps.push(Step::AfterWait(node));
-            } else {
-                steps.push(Step::Node(node));
-            }
-        }
-        Self { steps }
+        let is_halved = |id: NodeId| {
+            order.has_wait(id) && pool.node(id).accesses.iter().any(|access| access.phase == Phase::BeforeWait)
+        };
+        let steps_of = |id: NodeId| match is_halved(id) {
+            true => vec![(Step::BeforeWait(id), Phase::BeforeWait), (Step::AfterWait(id), Phase::AfterWait)],
+            false => vec![(Step::Node(id), Phase::AfterWait)],
+        };
+        let [i, j] = [first, second].map(|(id, phase)| match (is_halved(id), phase) {
+            (false, _) => Step::Node(id),
+            (true, Phase::BeforeWait) => Step::BeforeWait(id),
+            (true, Phase::AfterWait) => Step::AfterWait(id),
+        });
+        let is_early = |step: Step, phase: Phase| match [i, j].into_iter().find(|of| of.node() == step.node()) {
+            Some(of) => matches!((step, of), (Step::BeforeWait(_), Step::AfterWait(_))),
+            None if late => ![first, second].iter().any(|(of, _)| order.before_phase(*of, step.node(), phase)),
+            None => [first, second].iter().any(|(of, at)| order.before_phase(step.node(), *of, *at)),
+        };
+        let all = order.serial().iter().copied().filter(present).flat_map(steps_of);
+        let others = all.filter(|(step, _)| *step != i && *step != j);
+        let (early, rest): (Vec<_>, Vec<_>) = others.partition(|&(step, phase)| is_early(step, phase));
+        let named = |steps: Vec<(Step, Phase)>| steps.into_iter().map(|(step, _)| step);
+        Self { steps: named(early).chain([j, i]).chain(named(rest)).collect() }
     }
 }
 
@@ -93,10 +94,8 @@ impl Report {
 
     /// The order that shows `finding`, if order is what it is about.
     pub fn witness(&self, pool: &Pool, finding: &Finding) -> Option<Witness> {
-        let [first, second] = finding.pair()?;
-        let by_order = !matches!(finding.harm, Harm::NotByOrder);
-        let phase = finding.parties[1].phase();
-        (by_order && first != second).then(|| Witness::of(pool, &self.order, first, second, phase))
+        let swap = finding.swap.filter(|swap| swap.first.0 != swap.second.0)?;
+        Some(Witness::of(pool, &self.order, swap))
     }
 }
 
