@@ -4,7 +4,7 @@ extern crate lathe_codegen as lathe;
 
 use expect_test::{Expect, expect};
 use lathe::ir::Kernel;
-use lathe::prelude::{Scalar, shared};
+use lathe::prelude::*;
 use lathe::trace::TraceErrors;
 use lathe_dsl::kernel;
 
@@ -154,5 +154,100 @@ fn the_loops_of_rings_are_run_time_blocks_like_others() {
         kernel `leaves_a_ring` has 1 error:
         codegen/tests/trace_errors.rs:143:17: `break` leaves a run-time `if`, whose body is traced once whether or not it runs: invert the condition and put the rest of the loop's body inside the `if`
           codegen/tests/trace_errors.rs:142:13: the run-time `if` begins here"#]],
+    );
+}
+
+#[kernel(warps = 4)]
+fn indices_outside(n: Scalar<i32>) {
+    let a = shared::<f32>([1, 4]);
+    let ring = shared::<bf16>([16, 128]).stages(2);
+    a.at(0, 7).store(1.0f32);
+    a.at(1, n).store(1.0f32);
+    a.at(-1, 2 * 2).load();
+    ring.stage(2).load_a();
+    ring.stage(-1).load_a();
+    shared::<f32>([2, 2]).at(0, 2).load();
+    a.at(0, 3).store(n.to::<f32>());
+    ring.stage(n).load_a();
+}
+
+#[test]
+fn known_indices_lie_inside_their_tile() {
+    check(
+        indices_outside(),
+        expect![[r#"
+            kernel `indices_outside` has 7 errors:
+            codegen/tests/trace_errors.rs:164:7: column 7 is outside `a`, f32 [1, 4]: its columns are 0 to 3
+              codegen/tests/trace_errors.rs:162:13: declared here
+            codegen/tests/trace_errors.rs:165:7: row 1 is outside `a`, f32 [1, 4]: its rows are 0 to 0
+              codegen/tests/trace_errors.rs:162:13: declared here
+            codegen/tests/trace_errors.rs:166:7: row -1 is outside `a`, f32 [1, 4]: its rows are 0 to 0
+              codegen/tests/trace_errors.rs:162:13: declared here
+            codegen/tests/trace_errors.rs:166:7: column 4 is outside `a`, f32 [1, 4]: its columns are 0 to 3
+              codegen/tests/trace_errors.rs:162:13: declared here
+            codegen/tests/trace_errors.rs:167:10: stage 2 is outside `ring`, 2 stages of bf16 [16, 128]: its stages are 0 to 1
+              codegen/tests/trace_errors.rs:163:16: declared here
+            codegen/tests/trace_errors.rs:168:10: stage -1 is outside `ring`, 2 stages of bf16 [16, 128]: its stages are 0 to 1
+              codegen/tests/trace_errors.rs:163:16: declared here
+            codegen/tests/trace_errors.rs:169:27: column 2 is outside this tile, f32 [2, 2]: its columns are 0 to 1
+              codegen/tests/trace_errors.rs:169:5: declared here"#]],
+    );
+}
+
+#[kernel(warps = 1)]
+fn steps(n: Scalar<i32>, m: Scalar<u32>, k: Scalar<u64>) {
+    for _ in (0..n).step_by(0) {}
+    for _ in (0..n).step_by(-2) {}
+    for _ in (0..m).step_by(0) {}
+    for _ in (0..n).step_by(n) {}
+    for _ in (0..m).step_by(4_000_000_000) {}
+    for _ in (0..k).step_by(u64::MAX) {}
+}
+
+#[test]
+fn known_steps_are_positive() {
+    check(
+        steps(),
+        expect![[r#"
+            kernel `steps` has 3 errors:
+            codegen/tests/trace_errors.rs:199:21: `.step_by(0)` never reaches the end of the range: the step is at least 1; the indices from the last to the first are `(first..end).rev()`
+            codegen/tests/trace_errors.rs:200:21: `.step_by(-2)` never reaches the end of the range: the step is at least 1; the indices from the last to the first are `(first..end).rev()`
+            codegen/tests/trace_errors.rs:201:21: `.step_by(0)` never reaches the end of the range: the step is at least 1; the indices from the last to the first are `(first..end).rev()`"#]],
+    );
+}
+
+#[kernel(warps = 4)]
+fn large_tiles(#[comptime] rows: i32, #[comptime] cols: i32) {
+    let big = shared::<f32>([rows, cols]);
+    let small = shared::<bf16>([16, 128]).stages(2).per_warp().swizzle(Xor16);
+    big.at(0, 0).store(0.0f32);
+    small.stage(0).load_a();
+}
+
+#[test]
+fn tiles_that_no_memory_holds_are_refused_with_their_true_size() {
+    check(
+        large_tiles(65536, 65536),
+        expect![[r#"
+            kernel `large_tiles` has 1 error:
+            codegen/tests/trace_errors.rs:221:15: the tiles need 17179901952 bytes of shared memory a CTA, and no target has more than 232448 (sm_90a): use fewer stages or smaller tiles (`big`, f32 [65536, 65536]: 17179869184 bytes; `small`, 2 stages of bf16 [16, 128] for each of 4 warps: 32768 bytes)"#]],
+    );
+    check(
+        large_tiles(32768, 32769),
+        expect![[r#"
+            kernel `large_tiles` has 1 error:
+            codegen/tests/trace_errors.rs:221:15: the tiles need 4295131136 bytes of shared memory a CTA, and no target has more than 232448 (sm_90a): use fewer stages or smaller tiles (`big`, f32 [32768, 32769]: 4295098368 bytes; `small`, 2 stages of bf16 [16, 128] for each of 4 warps: 32768 bytes)"#]],
+    );
+    check(
+        large_tiles(i32::MAX, i32::MAX),
+        expect![[r#"
+            kernel `large_tiles` has 1 error:
+            codegen/tests/trace_errors.rs:221:15: the tiles need 18446744056529715204 bytes of shared memory a CTA, and no target has more than 232448 (sm_90a): use fewer stages or smaller tiles (`big`, f32 [2147483647, 2147483647]: 18446744056529682436 bytes; `small`, 2 stages of bf16 [16, 128] for each of 4 warps: 32768 bytes)"#]],
+    );
+    check(
+        large_tiles(1, 50_000),
+        expect![[r#"
+            kernel `large_tiles` has 1 error:
+            codegen/tests/trace_errors.rs:221:15: the tiles need 232768 bytes of shared memory a CTA, and no target has more than 232448 (sm_90a): use fewer stages or smaller tiles (`big`, f32 [1, 50000]: 200000 bytes; `small`, 2 stages of bf16 [16, 128] for each of 4 warps: 32768 bytes)"#]],
     );
 }

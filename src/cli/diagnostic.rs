@@ -103,8 +103,15 @@ impl Diagnostic {
     /// The messages for a kernel that could not be printed or compiled.
     pub fn of_program(error: &ProgramError) -> Vec<Self> {
         let messages = error.messages();
-        let ProgramError::Compile { cuda, .. } = error else {
-            return vec![Diagnostic { title: error.to_string(), ..Diagnostic::default() }];
+        let cuda = match error {
+            ProgramError::Compile { cuda, .. } => cuda,
+            ProgramError::Cuda(error) => {
+                // The place is shown with its line.
+                let (text, loc) = (error.to_string(), error.loc());
+                let title = text.strip_prefix(&format!("{loc}: ")).unwrap_or(&text).to_owned();
+                let places = vec![Place::new(loc, "")];
+                return vec![Diagnostic { title, places, ..Diagnostic::default() }];
+            }
         };
         if messages.is_empty() {
             return vec![Diagnostic { title: error.to_string(), ..Diagnostic::default() }];

@@ -56,26 +56,38 @@ pub enum CudaError {
     Malformed(Box<VerifyError>),
     /// The tiles do not fit.
     #[error(
-        "kernel `{kernel}` needs {bytes} bytes of shared memory a CTA, and {target} has at most {limit}: use fewer stages or smaller tiles ({tiles})"
+        "{loc}: kernel `{kernel}` needs {bytes} bytes of shared memory a CTA, and {target} has at most {limit}: use fewer stages or smaller tiles ({tiles})"
     )]
     SharedMemory {
         /// The kernel.
         kernel: String,
+        /// Where its largest tile is declared.
+        loc: Loc,
         /// Bytes needed.
         bytes: u32,
         /// The target.
         target: Target,
         /// Bytes available.
         limit: u32,
-        /// Name and bytes of each tile.
+        /// Name, shape and bytes of each tile.
         tiles: String,
     },
+}
+
+impl CudaError {
+    /// Where the author wrote what cannot be printed.
+    pub fn loc(&self) -> Loc {
+        match self {
+            CudaError::Architecture { loc, .. } | CudaError::SharedMemory { loc, .. } => *loc,
+            CudaError::Malformed(error) => error.loc,
+        }
+    }
 }
 
 impl Kernel {
     /// Bytes of dynamic shared memory of a CTA.
     pub fn shared_bytes(&self) -> u32 {
-        self.tiles.iter().map(|tile| tile.offset + tile.bytes()).max().unwrap_or(0)
+        self.tiles.iter().map(|tile| tile.offset.saturating_add(tile.bytes())).max().unwrap_or(0)
     }
 
     /// The kernel as CUDA C++ for `target`.
@@ -92,9 +104,10 @@ impl Kernel {
         }
         let (bytes, limit) = (self.shared_bytes(), target.max_shared_per_cta());
         if bytes > limit {
-            let tiles: Vec<_> = self.tiles.iter().map(|t| format!("{}: {} bytes", t.name, t.bytes())).collect();
-            let (kernel, tiles) = (self.name.clone(), tiles.join(", "));
-            return Err(CudaError::SharedMemory { kernel, bytes, target, limit, tiles });
+            let loc = self.tiles.iter().max_by_key(|tile| tile.bytes()).map_or(self.loc, |tile| tile.loc);
+            let tiles: Vec<_> = self.tiles.iter().map(SharedTile::summary).collect();
+            let (kernel, tiles) = (self.name.clone(), tiles.join("; "));
+            return Err(CudaError::SharedMemory { kernel, loc, bytes, target, limit, tiles });
         }
         let (source, lines) = printer::print(self);
         Ok(Cuda {

@@ -64,14 +64,14 @@ pub struct SharedTile {
 }
 
 impl SharedTile {
-    /// Bytes of a row.
+    /// Bytes of a row. Sizes that no memory has stop at `u32::MAX`.
     pub const fn row_bytes(&self) -> u32 {
-        self.cols * self.dtype.size() as u32
+        self.cols.saturating_mul(self.dtype.size() as u32)
     }
 
     /// Bytes of a stage.
     pub const fn stage_bytes(&self) -> u32 {
-        self.rows * self.row_bytes()
+        self.rows.saturating_mul(self.row_bytes())
     }
 
     /// Number of stages, 1 for a plain tile.
@@ -84,12 +84,26 @@ impl SharedTile {
 
     /// Bytes of a warp's copy, all stages.
     pub const fn copy_bytes(&self) -> u32 {
-        self.stages_or_one() * self.stage_bytes()
+        self.stages_or_one().saturating_mul(self.stage_bytes())
     }
 
     /// Bytes in all.
     pub const fn bytes(&self) -> u32 {
-        self.copies * self.copy_bytes()
+        self.copies.saturating_mul(self.copy_bytes())
+    }
+
+    /// Bytes in all as declared, also if no memory has so many.
+    pub fn declared_bytes(&self) -> u64 {
+        let extents = [self.rows, self.cols, self.stages_or_one(), self.copies, self.dtype.size() as u32];
+        extents.into_iter().fold(1, |bytes: u64, extent| bytes.saturating_mul(extent.into()))
+    }
+
+    /// What it is and what it takes, for messages.
+    pub fn summary(&self) -> String {
+        let SharedTile { name, dtype, rows, cols, .. } = self;
+        let stages = self.stages.map_or_else(String::new, |n| format!("{n} stages of "));
+        let copies = if self.copies > 1 { format!(" for each of {} warps", self.copies) } else { String::new() };
+        format!("`{name}`, {stages}{dtype} [{rows}, {cols}]{copies}: {} bytes", self.declared_bytes())
     }
 
     /// Which element lies at `byte` from the tile's start: copy, stage, row, column; the inverse of the layout.

@@ -110,14 +110,22 @@ impl Verifier<'_> {
         if std::ptr::eq(inst.op, &pdl::WAIT) {
             self.waited = true;
         }
+        let before = self.waited;
+        let mut every_side_waits = true;
         for block in &inst.blocks {
-            let (outside, waited, warps) = (self.visible.clone(), self.waited, self.warps);
+            let (outside, warps) = (self.visible.clone(), self.warps);
             self.visible.extend(&block.params);
+            self.waited = before;
             if std::ptr::eq(inst.op, &role::ROLE) {
                 self.warps = (inst.attrs.int("first"), inst.attrs.int("count"));
             }
             self.block(block);
-            (self.visible, self.waited, self.warps) = (outside, waited, warps);
+            every_side_waits &= self.waited;
+            (self.visible, self.warps) = (outside, warps);
+        }
+        // One of two sides runs; a block without another side may not run at all.
+        if !inst.blocks.is_empty() {
+            self.waited = before || (inst.blocks.len() > 1 && every_side_waits);
         }
         self.visible.extend(&inst.results);
     }
@@ -383,19 +391,32 @@ mod tests {
         assert_eq!(kernel.verify(), Ok(()));
     }
 
-    #[test]
-    fn a_wait_on_one_side_of_an_if_does_not_count() {
-        let errors = kernel("k", || {
+    /// `if n > 0 { then } else { otherwise }`, then a load.
+    fn load_after_an_if(then: fn(), otherwise: fn()) -> Result<Kernel, crate::trace::TraceErrors> {
+        kernel("k", || {
             let x = Slice::<f32, Read>::declare("x", Phase::AfterWait, Loc::caller());
             let n = Scalar::<i32>::declare("n", Phase::AfterWait, Loc::caller());
             let loc = Loc::caller();
             let positive = n.gt(0);
             crate::trace::with(|b| b.begin_if(positive.id(), loc));
-            pdl::wait();
+            then();
+            crate::trace::with(|b| b.begin_else(loc));
+            otherwise();
             crate::trace::with(|b| b.end_if(loc));
             x.at(0).load();
         })
-        .expect_err("must be refused");
-        assert!(errors.to_string().contains("`x` is touched before `pdl::wait()`"), "{errors}");
+    }
+
+    #[test]
+    fn a_wait_on_one_side_of_an_if_does_not_count() {
+        for [then, otherwise] in [[pdl::wait as fn(), || ()], [|| (), pdl::wait]] {
+            let errors = load_after_an_if(then, otherwise).expect_err("must be refused");
+            assert!(errors.to_string().contains("`x` is touched before `pdl::wait()`"), "{errors}");
+        }
+    }
+
+    #[test]
+    fn a_wait_on_both_sides_of_an_if_counts() {
+        load_after_an_if(pdl::wait, pdl::wait).expect("waits on every way");
     }
 }

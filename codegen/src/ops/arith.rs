@@ -9,7 +9,7 @@ use std::ops::{
 };
 
 use super::example::{inputs, output};
-use super::{Family, OpDef, Signature};
+use super::{Domain, Effect, Family, OpDef, Signature};
 use crate::cost::{Cost, elementwise as elementwise_cost};
 use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
 use crate::dtype::Dtype;
@@ -122,14 +122,14 @@ fn bits(dtype: Dtype) -> bool {
 }
 
 macro_rules! elementwise_ops {
-    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident $emit:expr, $example:expr;)*) => {$(
+    ($($(#[doc = $doc:literal])* $op:ident $name:literal $operands:literal $accepts:ident $(: $domain:ident)? $emit:expr, $example:expr;)*) => {$(
         $(#[doc = $doc])*
         pub static $op: OpDef = OpDef {
             name: $name,
             doc: concat!($($doc),*),
             signature: |s| elementwise(s, $operands, $accepts),
             min_capability: 0,
-            effects: &[],
+            effects: &[$(Effect::Partial(Domain::$domain))?],
             emit: Emit::Expr($emit),
             cost: |c| elementwise_cost(c, 1),
             example: $example,
@@ -145,9 +145,9 @@ elementwise_ops! {
     /// Product.
     MUL "mul" 2 number |cx| infix(cx, prec::PRODUCT, "*"), || pair(|a, b| a * (b + 1));
     /// Quotient; of integers, rounded towards zero.
-    DIV "div" 2 number |cx| infix(cx, prec::PRODUCT, "/"), || pair(|a, b| a / b);
+    DIV "div" 2 number: Divisor |cx| infix(cx, prec::PRODUCT, "/"), || pair(|a, b| a / b);
     /// Remainder, with the sign of the first operand.
-    REM "rem" 2 integer |cx| infix(cx, prec::PRODUCT, "%"), || pair(|a, b| a % b);
+    REM "rem" 2 integer: Divisor |cx| infix(cx, prec::PRODUCT, "%"), || pair(|a, b| a % b);
     /// The smaller; of floats, the one that is not NaN.
     MIN "min" 2 number |cx| extreme(cx, "fminf", "min"), || pair(|a, b| a.min(b));
     /// The larger; of floats, the one that is not NaN.
@@ -163,9 +163,9 @@ elementwise_ops! {
     /// Bitwise or logical complement.
     NOT "not" 1 bits complement, || pair(|a, b| a & !b);
     /// Shift left.
-    SHL "shl" 2 integer |cx| infix(cx, prec::SHIFT, "<<"), || pair(|a, b| a << b);
+    SHL "shl" 2 integer: ShiftCount |cx| infix(cx, prec::SHIFT, "<<"), || pair(|a, b| a << b);
     /// Shift right; of signed integers, with the sign.
-    SHR "shr" 2 integer |cx| infix(cx, prec::SHIFT, ">>"), || pair(|a, b| (a >> b) + 1);
+    SHR "shr" 2 integer: ShiftCount |cx| infix(cx, prec::SHIFT, ">>"), || pair(|a, b| (a >> b) + 1);
 }
 
 fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {

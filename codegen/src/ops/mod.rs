@@ -30,6 +30,7 @@ pub mod vote;
 
 use crate::cost::{Cost, Costing};
 use crate::cuda::Emit;
+use crate::dtype::Dtype;
 use crate::ir::{Attrs, SharedTile, Type};
 
 /// The definition of an operation.
@@ -54,8 +55,8 @@ pub struct OpDef {
 
 impl OpDef {
     /// Whether it only computes its results from its operands.
-    pub const fn is_pure(&self) -> bool {
-        self.effects.is_empty()
+    pub fn is_pure(&self) -> bool {
+        self.effects.iter().all(|effect| matches!(effect, Effect::Partial(_)))
     }
 }
 
@@ -131,6 +132,30 @@ pub enum Effect {
     Exchange,
     /// Waits for, or releases, another kernel.
     GridDependency,
+    /// Has no defined meaning unless its last operand lies in a domain: it runs only where the author wrote it.
+    Partial(Domain),
+}
+
+/// What an operand must be for an op to have a meaning. Floats always are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Domain {
+    /// Not zero; and not -1, by which the least signed integer has no quotient.
+    Divisor,
+    /// From zero up to, without, the number of bits.
+    ShiftCount,
+}
+
+impl Domain {
+    /// Whether an operand of this type is certainly in the domain; `literal` is its value if that is known.
+    pub fn holds(self, dtype: Dtype, literal: Option<i64>) -> bool {
+        let signed = matches!(dtype, Dtype::I32 | Dtype::I64);
+        match (self, literal) {
+            _ if dtype == Dtype::F32 => true,
+            (_, None) => false,
+            (Domain::Divisor, Some(divisor)) => divisor != 0 && !(signed && divisor == -1),
+            (Domain::ShiftCount, Some(count)) => (0..dtype.size() as i64 * 8).contains(&count),
+        }
+    }
 }
 
 /// A memory.

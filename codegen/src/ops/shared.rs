@@ -189,7 +189,9 @@ impl<T: Element> Ring<T> {
     /// The stage of this index, 0 up to the number of stages.
     #[track_caller]
     pub fn stage(self, index: impl Into<Scalar<i32>>) -> SharedTile<T> {
-        SharedTile::from_id(emit(&STAGE, &[self.id(), index.into().id()], Attrs::none()))
+        let (index, loc) = (index.into().id(), Loc::caller());
+        trace::with(|b| b.check_index(index, stages(b, self), self.id(), "stage", loc));
+        SharedTile::from_id(emit(&STAGE, &[self.id(), index], Attrs::none()))
     }
 
     /// Loops over `0..count` with the stage that each turn uses, round and round: `for (i, stage) in ring.turns(n)`.

@@ -9,7 +9,8 @@ use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
 use crate::handles::{Arithmetic, Element, Handle, Integer, Scalar, SharedTile};
 use crate::ir::{Attrs, Swizzle, Type, ValueId};
-use crate::trace::{emit, emit_stmt};
+use crate::loc::Loc;
+use crate::trace::{emit, emit_stmt, with};
 
 /// The ops of this file.
 pub static FAMILY: Family =
@@ -203,7 +204,14 @@ impl<T: Element> SharedTile<T> {
     /// The element at `row`, `column`; single ones are loaded and stored if they have 4 bytes.
     #[track_caller]
     pub fn at(self, row: impl Into<Scalar<i32>>, column: impl Into<Scalar<i32>>) -> SharedElement<T> {
-        SharedElement { tile: self, row: row.into().id(), column: column.into().id() }
+        let (row, column, loc) = (row.into().id(), column.into().id(), Loc::caller());
+        with(|b| {
+            if let Some((rows, cols)) = b.tile(self.id()).map(|tile| (tile.rows, tile.cols)) {
+                b.check_index(row, rows, self.id(), "row", loc);
+                b.check_index(column, cols, self.id(), "column", loc);
+            }
+        });
+        SharedElement { tile: self, row, column }
     }
 }
 

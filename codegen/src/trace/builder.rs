@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use super::{KernelSpec, TraceError, TraceErrors};
+use crate::cuda::Emit;
 use crate::dtype::Dtype;
 use crate::ir::{
     Access, Attr, Attrs, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, SharedTile, Swizzle, TensorBox, Type,
@@ -8,6 +9,7 @@ use crate::ir::{
 };
 use crate::loc::Loc;
 use crate::ops::{Effect, OpDef, Signature, arith, control, role};
+use crate::target::Target;
 
 /// Whether the CUDA compiler is told to unroll a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -88,7 +90,9 @@ impl Builder {
             let (_, open) = self.scope();
             self.error(open, "this block is never closed: leave it by its end, not by `break` or `return`", None);
         }
+        self.name_tiles();
         self.check_boxes();
+        self.check_shared_memory();
         if !self.errors.is_empty() {
             return Err(TraceErrors { kernel: self.kernel.name, errors: self.errors });
         }
@@ -113,8 +117,8 @@ impl Builder {
         }
     }
 
-    /// Names the tiles after their `let`s and places them one after the other.
-    fn lay_out_shared_memory(&mut self) {
+    /// Names the tiles after their `let`s.
+    fn name_tiles(&mut self) {
         for value in &self.kernel.values {
             if let (Type::Shared { tile, .. }, Some(name)) = (value.ty, &value.name) {
                 let tile = &mut self.kernel.tiles[tile.index()];
@@ -123,11 +127,37 @@ impl Builder {
                 }
             }
         }
-        let mut offset: u32 = 0;
         for (index, tile) in self.kernel.tiles.iter_mut().enumerate() {
             if tile.name.is_empty() {
                 tile.name = format!("tile{index}");
             }
+        }
+    }
+
+    /// Refuses tiles that no target has room for; what one target has room for is known when the kernel is printed.
+    fn check_shared_memory(&mut self) {
+        let bytes = self.kernel.tiles.iter().fold(0, |sum: u64, tile| sum.saturating_add(tile.declared_bytes()));
+        let largest = Target::ALL.into_iter().max_by_key(|target| target.max_shared_per_cta());
+        let (Some(target), Some(tile)) = (largest, self.kernel.tiles.iter().max_by_key(|tile| tile.declared_bytes()))
+        else {
+            return;
+        };
+        let limit = target.max_shared_per_cta();
+        if bytes > limit.into() {
+            let tiles: Vec<_> = self.kernel.tiles.iter().map(SharedTile::summary).collect();
+            let message = format!(
+                "the tiles need {bytes} bytes of shared memory a CTA, and no target has more than {limit} ({target}): \
+                 use fewer stages or smaller tiles ({})",
+                tiles.join("; ")
+            );
+            self.error(tile.loc, message, None);
+        }
+    }
+
+    /// Places the tiles one after the other.
+    fn lay_out_shared_memory(&mut self) {
+        let mut offset: u32 = 0;
+        for tile in &mut self.kernel.tiles {
             // Addresses within a row of a permuted tile differ from its start in the low bits only; where tensor copies
             // and tensor cores permute rows of 128 bytes, they go by the address.
             let alignment = match (tile.swizzle, tile.row_bytes()) {
@@ -248,6 +278,30 @@ impl Builder {
             let staged = record.stages.is_some();
             self.kernel.values[id.index()].ty = Type::Shared { tile, staged };
         }
+    }
+
+    /// Refuses an index that is known and outside `0..len`; `what` names the index and what it is an index of.
+    pub fn check_index(&mut self, index: ValueId, len: u32, tile: ValueId, what: &str, loc: Loc) {
+        let (Some(at), Some(record)) = (self.literal(index), self.tile(tile)) else { return };
+        if (0..i64::from(len)).contains(&at) {
+            return;
+        }
+        let SharedTile { dtype, rows, cols, loc: declared, .. } = *record;
+        let stages = record.stages.map_or_else(String::new, |n| format!("{n} stages of "));
+        let name = self.tile_name(tile).map_or_else(|| "this tile".to_owned(), |name| format!("`{name}`"));
+        let message = format!(
+            "{what} {at} is outside {name}, {stages}{dtype} [{rows}, {cols}]: its {what}s are 0 to {}",
+            len - 1
+        );
+        self.error(loc, message, Some((declared, "declared here".to_owned())));
+    }
+
+    /// The author's name for the tile that `id` is, or is a stage of.
+    fn tile_name(&self, id: ValueId) -> Option<&str> {
+        let Type::Shared { tile: wanted, .. } = self.ty(id) else { return None };
+        let named =
+            |value: &&Value| matches!(value.ty, Type::Shared { tile, .. } if tile == wanted) && value.name.is_some();
+        self.kernel.values.iter().find(named)?.name.as_deref()
     }
 
     /// The tile that `id` names.
@@ -469,23 +523,89 @@ impl Builder {
         left
     }
 
-    /// Ends the right side: one logical operation if computing it anyway does no harm, else an `if` around it.
+    /// Ends the right side: one logical operation if that keeps it from running where it must not, else an `if` around
+    /// it.
     pub fn end_short_circuit(&mut self, left: ValueId, right: ValueId, short: bool, loc: Loc) -> ValueId {
         let right = self.read(right, loc);
         let Some(frame) = self.close() else { return left };
-        if frame.block.insts.iter().all(|inst| inst.op.effects.iter().all(|e| *e == Effect::ReadVariable)) {
+        if let Some(guarded) = self.guarded_by_an_operator(&frame.block, right) {
+            let inside = frame.id;
             self.absorb(frame);
             let op = if short { &arith::OR } else { &arith::AND };
-            return self.emit(op, &[left, right], Attrs::none(), loc);
+            let result = self.emit(op, &[left, right], Attrs::none(), loc);
+            // A second use would take them out of the expression, and so out from behind the left side.
+            guarded.iter().for_each(|id| self.homes[id.index()] = inside);
+            return result;
         }
         let result = self.declare_var(left, loc);
-        let cond = if short { self.emit(&arith::NOT, &[left], Attrs::none(), loc) } else { left };
+        let cond = self.runs_right_side(left, short, loc);
         self.frames.push(frame);
         self.assign(result, right, loc);
         if let Some(frame) = self.close() {
             self.record(&control::IF, &[cond], Attrs::none(), vec![frame.block], loc);
         }
         self.read(result, loc)
+    }
+
+    /// Ends a right side that is known while tracing: what it did besides stays inside an `if`.
+    pub fn end_comptime_short_circuit(&mut self, left: ValueId, right: bool, short: bool, loc: Loc) -> ValueId {
+        let Some(frame) = self.close() else { return left };
+        if frame.block.insts.iter().all(|inst| self.runs_anywhere(inst)) {
+            self.absorb(frame);
+        } else {
+            let cond = self.runs_right_side(left, short, loc);
+            self.record(&control::IF, &[cond], Attrs::none(), vec![frame.block], loc);
+        }
+        if right == short { self.constant(Dtype::Bool, Attr::Bool(short), loc) } else { left }
+    }
+
+    fn runs_right_side(&mut self, left: ValueId, short: bool, loc: Loc) -> ValueId {
+        if short { self.emit(&arith::NOT, &[left], Attrs::none(), loc) } else { left }
+    }
+
+    /// Whether what `block` computes for `right` does no harm where the left side forbids it, once `right` is an operand
+    /// of C++'s own `&&` or `||`: because it may be computed anywhere, or because it is certain to be written inside
+    /// that operand and nowhere else. The latter are returned.
+    fn guarded_by_an_operator(&self, block: &Block, right: ValueId) -> Option<Vec<ValueId>> {
+        let mut guarded = Vec::new();
+        for inst in &block.insts {
+            if !self.runs_anywhere(inst) {
+                guarded.extend(self.written_inside(block, inst, right)?);
+            }
+        }
+        Some(guarded)
+    }
+
+    /// Whether an instruction has a meaning, and none but its results, wherever it stands.
+    fn runs_anywhere(&self, inst: &Inst) -> bool {
+        inst.op.effects.iter().all(|effect| match (effect, inst.operands.last()) {
+            (Effect::ReadVariable, _) => true,
+            (Effect::Partial(domain), Some(&last)) => {
+                self.ty(last).dtype().is_some_and(|dtype| domain.holds(dtype, self.literal(last)))
+            }
+            _ => false,
+        })
+    }
+
+    /// The values from the result of `inst` to `right`, if each is written where the next one is computed: an unnamed
+    /// expression with one use.
+    fn written_inside<'b>(&self, block: &'b Block, mut inst: &'b Inst, right: ValueId) -> Option<Vec<ValueId>> {
+        let mut values = Vec::new();
+        loop {
+            let [result] = inst.results[..] else { return None };
+            let expression = inst.op.is_pure() && matches!(inst.op.emit, Emit::Expr(_));
+            if !expression || self.kernel.value(result).name.is_some() {
+                return None;
+            }
+            values.push(result);
+            let mut uses =
+                block.insts.iter().flat_map(|user| user.operands.iter().filter(|&&o| o == result).map(move |_| user));
+            match (uses.next(), uses.next()) {
+                (None, None) if result == right => return Some(values),
+                (Some(user), None) if result != right => inst = user,
+                _ => return None,
+            }
+        }
     }
 
     /// Moves the instructions of a closed block to the end of the innermost open one.

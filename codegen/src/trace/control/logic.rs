@@ -45,7 +45,10 @@ macro_rules! logic {
         impl $trait<bool, Mask> for Mask {
             #[track_caller]
             fn $method(self, other: impl FnOnce() -> bool) -> Mask {
-                if other() == $short { Scalar::from($short) } else { self }
+                let loc = Loc::caller();
+                let left = with(|b| b.begin_short_circuit(self.id(), loc));
+                let right = other();
+                Scalar::from_id(with(|b| b.end_comptime_short_circuit(left, right, $short, loc)))
             }
         }
 

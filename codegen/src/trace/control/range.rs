@@ -4,6 +4,7 @@ use std::ops;
 
 use super::kind::NoValue;
 use super::{Comptime, RunTime, leave};
+use crate::dtype::Dtype;
 use crate::handles::{Element, Handle, Integer, Scalar};
 use crate::ir::{Attr, Attrs};
 use crate::loc::Loc;
@@ -105,7 +106,19 @@ impl<T: Integer> RunTimeRange<T> {
     /// Every `step`-th index, from the first; `step` is positive.
     #[track_caller]
     pub fn step_by(self, step: impl Into<Scalar<T>>) -> Self {
-        RunTimeRange { step: Some(step.into()), ..self }
+        let (step, loc) = (step.into(), Loc::caller());
+        with(|b| {
+            if let Some(known) =
+                b.literal(step.id()).filter(|known| *known == 0 || (*known < 0 && T::DTYPE != Dtype::U64))
+            {
+                let message = format!(
+                    "`.step_by({known})` never reaches the end of the range: the step is at least 1; the indices from \
+                     the last to the first are `(first..end).rev()`"
+                );
+                b.error(loc, message, None);
+            }
+        });
+        RunTimeRange { step: Some(step), ..self }
     }
 
     /// The same indices, from the last to the first.
