@@ -67,7 +67,8 @@ fn accept(size: &Size) -> Result<(), SizeError> {
     one_of("heads", size.heads.into(), &HEADS)?;
     within("next_n", size.next_n.into(), 1, MAX_NEXT_N as u64)?;
     within("batch", size.batch.into(), 1, MAX_ROWS as u64 / u64::from(size.next_n))?;
-    within("keys", size.max_len().into(), 1, MAX_KEYS)
+    within("keys", size.max_len().into(), 1, MAX_KEYS)?;
+    within("batch * keys", u64::from(size.batch) * u64::from(size.max_len()), 1, MAX_POSITIONS)
 }
 
 /// Each input read once, each logit written once, every key multiplied with every query of its request.
@@ -112,6 +113,9 @@ pub fn workload(format: KeyFormat, size: &Size) -> Result<Workload, SizeError> {
 
 /// Longest row: 2^24 keys, far beyond any model.
 const MAX_KEYS: u64 = 1 << 24;
+
+/// Most positions of a batch: their block table fills half a gigabyte, and their keys more than any device has.
+const MAX_POSITIONS: u64 = 1 << 33;
 
 /// Pages of the block that a pool repeats.
 const BLOCK_PAGES: usize = 4_096;
@@ -427,5 +431,7 @@ mod tests {
         assert_eq!(refused(Size { next_n: 7, ..Size::new(1, 64) }), "next_n is 7, accepted: 1 to 6");
         assert_eq!(refused(Size::new(0, 64)), "batch is 0, accepted: 1 to 65535");
         assert_eq!(refused(Size::new(1, 0)), "keys is 0, accepted: 1 to 16777216");
+        let huge = refused(Size::new(60_000, 1 << 20));
+        assert_eq!(huge, "batch * keys is 62914560000, accepted: 1 to 8589934592");
     }
 }

@@ -80,7 +80,7 @@ impl Edges {
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The memory of all sets is more than the device has.
-    #[error("{sets} sets of {each} bytes do not fit: {free} bytes of device memory are free; take a smaller size")]
+    #[error("{sets} sets of {each} bytes each do not fit: {free} bytes of device memory are free; take a smaller size")]
     DoesNotFit {
         /// Sets.
         sets: usize,
@@ -148,6 +148,16 @@ pub struct Captured {
 pub struct Prepared(Captured);
 
 impl<'a> Bench<'a> {
+    /// Refuses work whose inputs and outputs alone are more than the device has free, before any memory is made.
+    pub fn expect_room(device: &Device, work: &Work, protocol: Protocol) -> Result<(), BenchError> {
+        let (sets, each) = (protocol.sets(work.streamed), work.read + work.written);
+        let free = device.memory()?.0 as u64;
+        if each.saturating_mul(sets as u64) > free {
+            return Err(BenchError::DoesNotFit { sets, each, free });
+        }
+        Ok(())
+    }
+
     /// Allocates and fills the sets; how many, says the work.
     ///
     /// # Errors

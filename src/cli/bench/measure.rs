@@ -177,7 +177,9 @@ impl Measurer<'_> {
         row: &mut Row,
     ) -> Result<(), Error> {
         let size = row.point;
-        let (work, workload) = ((benchmark.work)(&size)?, (benchmark.workload)(&size)?);
+        let work = (benchmark.work)(&size)?;
+        Bench::expect_room(self.device, &work, self.protocol)?;
+        let workload = (benchmark.workload)(&size)?;
         let chosen = select_configuration((benchmark.configurations)(&size, self.machine()), configuration)?;
         (row.configuration, row.grid) = (chosen.label(), chosen.grid);
         let contender = self.contender(entry.name, chosen)?;

@@ -147,35 +147,50 @@ fn draw_panel(panel: &Panel, run: &Run, area: &DrawingArea<SVGBackend, Shift>) -
         .axis_desc_style(("sans-serif", 14, &TEXT))
         .draw()?;
 
-    let mut legend: Vec<(String, RGBColor, usize)> = Vec::new();
+    let mut legend: Vec<(String, RGBColor)> = Vec::new();
     let mut names: Vec<&String> = panel.lines.iter().flat_map(|line| line.rivals.keys()).collect();
     names.sort();
     names.dedup();
     for (line, colour) in panel.lines.iter().zip(COLOURS.iter().cycle()) {
         let inside: Vec<_> = line.roofline.iter().copied().filter(|point| point.1 >= bottom / 1.6).collect();
+        if let [only] = inside[..] {
+            let tick = PathElement::new([(-12, 0), (12, 0)], colour.stroke_width(1));
+            chart.draw_series([EmptyElement::at(only) + tick])?;
+        }
         chart.draw_series(DashedLineSeries::new(inside, 4, 4, colour.mix(0.7).stroke_width(1)))?;
-        for (name, points) in &line.rivals {
-            let which = 1 + names.iter().position(|known| *known == name).unwrap_or(0);
+        for points in line.rivals.values() {
             chart.draw_series(LineSeries::new(points.iter().copied(), colour.mix(0.45).stroke_width(1)))?;
-            chart.draw_series(points.iter().map(|at| EmptyElement::at(*at) + shape(which, (0, 0), *colour)))?;
         }
         chart.draw_series(LineSeries::new(line.own.iter().copied(), colour.stroke_width(2)))?;
-        chart.draw_series(line.own.iter().map(|at| EmptyElement::at(*at) + shape(0, (0, 0), *colour)))?;
-        legend.push((line.label.clone(), *colour, 0));
+        chart.draw_series(line.own.iter().map(|at| EmptyElement::at(*at) + disc((0, 0), *colour)))?;
+        // Outlines, so that a rival as fast as the kernel hides nothing.
+        for (name, points) in &line.rivals {
+            let which = names.iter().position(|known| *known == name).unwrap_or(0);
+            chart.draw_series(points.iter().map(|at| EmptyElement::at(*at) + outline(which, (0, 0), *colour)))?;
+        }
+        legend.push((line.label.clone(), *colour));
     }
 
     let (x, mut y) = (PANEL.0 as i32 - LEGEND + 22, 74);
-    for (text, colour, _) in &legend {
+    let label = |text: &str, y| Text::new(text.to_owned(), (x + 34, y), ("sans-serif", 14).into_font().color(&TEXT));
+    for (text, colour) in &legend {
         area.draw(&PathElement::new([(x, y + 7), (x + 26, y + 7)], colour.stroke_width(3)))?;
-        area.draw(&Text::new(text.clone(), (x + 34, y), ("sans-serif", 14).into_font().color(&TEXT)))?;
+        area.draw(&label(text, y))?;
         y += 22;
     }
     y += 10;
-    for (which, name) in ["this kernel"].into_iter().chain(names.iter().map(|name| name.as_str())).enumerate() {
-        area.draw(&shape(which, (x + 13, y + 7), TEXT))?;
-        area.draw(&Text::new(name.to_owned(), (x + 34, y), ("sans-serif", 14).into_font().color(&TEXT)))?;
+    area.draw(&disc((x + 13, y + 7), TEXT))?;
+    area.draw(&label("this kernel", y))?;
+    y += 22;
+    for (which, name) in names.iter().enumerate() {
+        area.draw(&outline(which, (x + 13, y + 7), TEXT))?;
+        area.draw(&label(name, y))?;
         y += 22;
     }
+    for dash in [0, 10, 20] {
+        area.draw(&PathElement::new([(x + dash, y + 7), (x + dash + 6, y + 7)], TEXT.stroke_width(1)))?;
+    }
+    area.draw(&label("roofline: read bandwidth", y))?;
     Ok(())
 }
 
@@ -186,14 +201,19 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
         .unwrap_or((1.0, 10.0))
 }
 
-/// A disc for the kernel itself, another outline for each rival.
-fn shape(which: usize, (x, y): (i32, i32), colour: RGBColor) -> Polygon<(i32, i32)> {
-    let sides = [16, 4, 3, 5, 6][which % 5];
-    let points = (0..sides).map(|i| {
+/// A point of the kernel itself.
+fn disc(at: (i32, i32), colour: RGBColor) -> Circle<(i32, i32), i32> {
+    Circle::new(at, 4, colour.filled())
+}
+
+/// A point of a rival: another outline for each.
+fn outline(which: usize, (x, y): (i32, i32), colour: RGBColor) -> PathElement<(i32, i32)> {
+    let sides = [4, 3, 5, 6][which % 4];
+    let points = (0..=sides).map(|i| {
         let angle = std::f64::consts::TAU * f64::from(i) / f64::from(sides) - std::f64::consts::FRAC_PI_2;
-        (x + (4.6 * angle.cos()).round() as i32, y + (4.6 * angle.sin()).round() as i32)
+        (x + (7.0 * angle.cos()).round() as i32, y + (7.0 * angle.sin()).round() as i32)
     });
-    Polygon::new(points.collect::<Vec<_>>(), colour.filled())
+    PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(1))
 }
 
 /// The keys that were measured.
@@ -210,4 +230,54 @@ fn steps(least: f64, most: f64) -> Vec<f64> {
         .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)))
         .filter(|step| (least..=most).contains(step))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lathe_codegen::benchmark::Size;
+    use lathe_codegen::target::Target;
+    use lathe_runtime::bench::{Bandwidth, Protocol};
+    use lathe_runtime::device::DeviceInfo;
+
+    use super::*;
+    use crate::cli::bench::measure::RivalTime;
+
+    fn row(kernel: &str, batch: u32, keys: u32, us: f64) -> Row {
+        let mut row = Row::new(kernel, Size::new(batch, keys));
+        let rivals = vec![RivalTime::alone("hand-written".into(), "hand-written a=1".into(), us * 0.9)];
+        row.times.push(Time {
+            edges: "pdl",
+            us,
+            spread: 0.0,
+            tb_per_s: 1.0,
+            tflop_per_s: 1.0,
+            of_read_bandwidth: 0.7,
+            rivals,
+        });
+        row
+    }
+
+    #[test]
+    fn every_batch_and_every_rival_is_named_and_a_size_without_a_time_is_left_out() {
+        let device = DeviceInfo { name: "Card".into(), capability: (9, 0), memory: 0, sms: 132 };
+        let mut rows = vec![row("a", 1, 1_024, 2.0), row("a", 1, 4_096, 3.0), row("a", 64, 1_024, 20.0)];
+        rows.push(Row::new("b", Size::new(1, 64)));
+        let run = Run {
+            device: &device,
+            target: Target::Sm90a,
+            bandwidth: Bandwidth { read: 4.27e12, copy: 4e12 },
+            protocol: Protocol::default(),
+            rows: &rows,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("times.svg");
+        draw(&run, &path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for expected in ["B=1", "B=64", "hand-written", "this kernel", "4.27 TB/s", "us a call", "1024", "4096"] {
+            assert!(text.contains(expected), "{expected}");
+        }
+        assert_eq!(text.matches("B=1\n").count(), 1, "the batch of the panel without times is not listed");
+        let nowhere = folder.path().join("no/such/folder.svg");
+        assert!(draw(&run, &nowhere).is_err());
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
-use lathe_codegen::benchmark::{Benchmark, Configuration, Machine, Size};
+use lathe_codegen::benchmark::{Benchmark, Configuration, Machine, Size, Work};
 use lathe_codegen::entry::Entry;
 use lathe_codegen::target::Target;
 use lathe_runtime::bench::{Bench, BenchError, Contender, ContenderError, Edges, Protocol, Samples};
@@ -94,10 +94,14 @@ impl Search<'_> {
                 self.lock().add(Record { failed, ..record(*place, configuration.label(), source.clone()) })
             })
         };
-        let made = (benchmark.work)(&size).and_then(|work| Ok((work, (benchmark.workload)(&size)?)));
+        let room = |work: &Work| Bench::expect_room(device, work, self.protocol).map_err(|error| error.to_string());
+        let made = (benchmark.work)(&size).map_err(|error| error.to_string()).and_then(|work| {
+            room(&work)?;
+            Ok((work, (benchmark.workload)(&size).map_err(|error| error.to_string())?))
+        });
         let (work, workload) = match made {
             Ok(made) => made,
-            Err(error) => return Ok(fail_all(error.to_string())?),
+            Err(reason) => return Ok(fail_all(reason)?),
         };
         let bench = match Bench::new(device, &workload, &work, self.protocol) {
             Ok(bench) => bench,
