@@ -213,9 +213,15 @@ fn bfe(f: &mut Form<'_, '_>) -> Result<Run> {
     Ok(f.lane_by_lane(scalar))
 }
 
+/// Where a field starts: 32-bit instructions look at 8 bits of it, 64-bit ones at all.
+#[inline(always)]
+fn position(at: u32, width: u32) -> u32 {
+    if width == 32 { at & 0xff } else { at.min(0xff) }
+}
+
 #[inline(always)]
 fn field(a: u64, at: u32, n: u32, width: u32, signed: bool) -> u64 {
-    let (at, n) = (at & 0xff, n & 0xff);
+    let (at, n) = (position(at, width), n & 0xff);
     if n == 0 {
         return 0;
     }
@@ -259,7 +265,7 @@ fn insert_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 #[inline(always)]
 fn insert(a: u64, b: u64, at: u32, n: u32, width: u32) -> u64 {
-    let (at, n) = (at & 0xff, n & 0xff);
+    let (at, n) = (position(at, width), n & 0xff);
     if at >= width || n == 0 {
         return b;
     }
@@ -377,11 +383,18 @@ fn fns(f: &mut Form<'_, '_>) -> Result<Run> {
     f.src(Ty::U32)?;
     f.src(Ty::U32)?;
     f.src(Ty::S32)?;
-    Ok(f.lane_by_lane(rare3(|mask: u32, base: u32, nth: i32| find_nth(mask, base & 31, nth))))
+    Ok(f.lane_by_lane(rare3(|mask: u32, base: u32, nth: i32| find_nth(mask, base, nth))))
 }
 
 /// The nth set bit from `base` upwards (or, for a negative n, downwards).
 fn find_nth(mask: u32, base: u32, nth: i32) -> u32 {
+    // What hardware gives for the one number without a magnitude.
+    if nth == i32::MIN {
+        return 0;
+    }
+    if base > 31 {
+        return !0;
+    }
     if nth == 0 {
         return if mask >> base & 1 != 0 { base } else { !0 };
     }

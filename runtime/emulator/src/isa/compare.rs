@@ -10,7 +10,7 @@ use crate::parse::ast::Operand;
 
 pub(super) const ROWS: &[Row] = &[
     row("setp", "all types, ordered and unordered, p|q, .and .or .xor with a predicate", setp),
-    row("set", "all comparisons of 32-bit types and f32 to u32 s32 f32", set),
+    row("set", "eq ne lt le gt ge of 32-bit types and f32, to u32 s32 f32", set),
     row("selp", "b16 b32 b64 and the types of these widths", selp),
     row("slct", "b32 and f32 types by s32 f32", slct),
 ];
@@ -136,6 +136,11 @@ fn setp(f: &mut Form<'_, '_>) -> Result<Run> {
     Ok(f.lane_by_lane(scalar))
 }
 
+/// `ne` holds of numbers only: against a NaN it is false.
+fn differ<T: PartialOrd>(a: T, b: T) -> bool {
+    a.partial_cmp(&b).is_some_and(std::cmp::Ordering::is_ne)
+}
+
 fn set(f: &mut Form<'_, '_>) -> Result<Run> {
     let comparison = comparison(f)?;
     let (out, ty) = (f.ty()?, f.ty()?);
@@ -146,7 +151,7 @@ fn set(f: &mut Form<'_, '_>) -> Result<Run> {
         ($t:ty) => {
             match comparison {
                 Comparison::Eq => rare2(|a: $t, b: $t| if a == b { !0u32 } else { 0 }),
-                Comparison::Ne => rare2(|a: $t, b: $t| if a != b { !0u32 } else { 0 }),
+                Comparison::Ne => rare2(|a: $t, b: $t| if differ(a, b) { !0u32 } else { 0 }),
                 Comparison::Lt => rare2(|a: $t, b: $t| if a < b { !0u32 } else { 0 }),
                 Comparison::Le => rare2(|a: $t, b: $t| if a <= b { !0u32 } else { 0 }),
                 Comparison::Gt => rare2(|a: $t, b: $t| if a > b { !0u32 } else { 0 }),
@@ -159,7 +164,7 @@ fn set(f: &mut Form<'_, '_>) -> Result<Run> {
         ($t:ty) => {
             match comparison {
                 Comparison::Eq => rare2(|a: $t, b: $t| if a == b { 1f32 } else { 0.0 }),
-                Comparison::Ne => rare2(|a: $t, b: $t| if a != b { 1f32 } else { 0.0 }),
+                Comparison::Ne => rare2(|a: $t, b: $t| if differ(a, b) { 1f32 } else { 0.0 }),
                 Comparison::Lt => rare2(|a: $t, b: $t| if a < b { 1f32 } else { 0.0 }),
                 Comparison::Le => rare2(|a: $t, b: $t| if a <= b { 1f32 } else { 0.0 }),
                 Comparison::Gt => rare2(|a: $t, b: $t| if a > b { 1f32 } else { 0.0 }),

@@ -13,7 +13,7 @@ use crate::exec::{Cx, Flow};
 
 pub(super) const ROWS: &[Row] = &[row(
     "cvt",
-    "between all integers and f16 bf16 f32 f64, all roundings, .sat .ftz; f16x2 bf16x2 e4m3x2 e5m2x2 with .satfinite .relu",
+    "between all integers and f16 bf16 f32 f64, all roundings, .sat .ftz; f32 to tf32 by .rna; f16x2 bf16x2 e4m3x2 e5m2x2 with .satfinite .relu",
     cvt,
 )];
 
@@ -87,6 +87,9 @@ fn cvt(f: &mut Form<'_, '_>) -> Result<Run> {
     if let Some(run) = packed(f, round, relu, satfinite)? {
         return Ok(run);
     }
+    if f.flag("tf32") {
+        return to_tf32(f);
+    }
     let (to, from) = (f.ty()?, f.ty()?);
     for ty in [to, from] {
         if !TYPES.contains(&ty) {
@@ -112,6 +115,18 @@ fn cvt(f: &mut Form<'_, '_>) -> Result<Run> {
     Ok(convert_lanes)
 }
 
+/// `cvt.rna.tf32.f32`: to 10 bits of mantissa, ties away from zero; the rest of the register is 0.
+fn to_tf32(f: &mut Form<'_, '_>) -> Result<Run> {
+    let away = f.flag("rna");
+    if !(away && f.ty()? == Ty::F32) {
+        return f.unsupported("tf32 is rounded from f32 by .rna");
+    }
+    f.dst(Ty::B32)?;
+    f.src(Ty::F32)?;
+    let scalar = rare1(|a: u32| (if a & 0x7fff_ffff > 0x7f80_0000 { a } else { a + 0x1000 }) & !0x1fff);
+    Ok(f.lane_by_lane(scalar))
+}
+
 fn is_float(ty: Ty) -> bool {
     matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64)
 }
@@ -134,7 +149,8 @@ fn common(c: Conversion) -> Option<Run> {
         (Ty::F32, Ty::U32 | Ty::B32) => unary(|a: u32| a as f32),
         (Ty::F32, Ty::S32) => unary(|a: i32| a as f32),
         (Ty::F32, Ty::F16) => unary(|a: u16| canon(f16_to_f32(a.into()))),
-        (Ty::F32, Ty::Bf16) => unary(|a: u16| canon(bf16_to_f32(a.into()))),
+        // Moves the bits, of a NaN too.
+        (Ty::F32, Ty::Bf16) => unary(|a: u16| u32::from(a) << 16),
         (Ty::Bf16, Ty::F32) => unary(|a: f32| f32_to_bf16(a)),
         _ => return None,
     })
@@ -165,7 +181,8 @@ fn convert_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
 fn decode(c: Conversion, bits: u64) -> Value {
     match c.from {
-        Ty::F32 if c.flush => Value::Float(ftz(f32::from_bits(bits as u32)).into()),
+        // Flushing is arithmetic, so it makes a NaN canonical.
+        Ty::F32 if c.flush => Value::Float(canon(ftz(f32::from_bits(bits as u32))).into()),
         Ty::F32 => Value::Float(f32::from_bits(bits as u32).into()),
         Ty::F64 => Value::Float(f64::from_bits(bits)),
         Ty::F16 => Value::Float(f16_to_f32(bits as u32 & 0xffff).into()),
@@ -188,7 +205,7 @@ fn encode(c: Conversion, value: Value) -> u64 {
             // A NaN is 0, except where a 64-bit type takes part: then the highest bit alone.
             Value::Float(x) if x.is_nan() => {
                 if c.to.bytes() == 8 || c.from == Ty::F64 {
-                    1 << (8 * c.to.bytes() - 1)
+                    narrow(c.to, 1 << (8 * c.to.bytes() - 1), false)
                 } else {
                     0
                 }
@@ -198,10 +215,12 @@ fn encode(c: Conversion, value: Value) -> u64 {
         };
     }
     let x = match value {
+        Value::Integer(x) if c.to == Ty::F64 => return towards(x, c.round).to_bits(),
         Value::Integer(x) => {
             let v = x as f64;
             odd(v, (x - v as i128) as f64)
         }
+        Value::Float(x) if x.is_nan() && c.from == Ty::F64 && !c.sat && !c.relu => return nan_of_f64(c.to, x),
         Value::Float(x) if c.integral => integral(x, c.round),
         Value::Float(x) => x,
     };
@@ -225,15 +244,41 @@ fn encode(c: Conversion, value: Value) -> u64 {
     match c.to {
         Ty::F16 => F16.round(x, c.round, c.satfinite).into(),
         Ty::Bf16 => BF16.round(x, c.round, c.satfinite).into(),
-        Ty::F64 if matches!(value, Value::Integer(_)) && c.round == Round::Nearest => match value {
-            Value::Integer(x) => (x as f64).to_bits(),
-            Value::Float(x) => x.to_bits(),
-        },
         Ty::F64 => x.to_bits(),
         _ => {
             let result = canon(to_f32(x, c.round));
             u64::from((if c.flush { ftz(result) } else { result }).to_bits())
         }
+    }
+}
+
+/// A NaN of f64 in a floating type: quiet, with the sign and what fits of the payload.
+fn nan_of_f64(to: Ty, x: f64) -> u64 {
+    let bits = x.to_bits() | 1 << 51;
+    let sign = bits >> 63;
+    match to {
+        Ty::F64 => bits,
+        Ty::F16 => sign << 15 | bits >> 42 & 0x7fff,
+        Ty::Bf16 => sign << 15 | bits >> 45 & 0x7fff,
+        _ => sign << 31 | bits >> 29 & 0x7fff_ffff,
+    }
+}
+
+/// An integer to f64.
+fn towards(x: i128, round: Round) -> f64 {
+    let nearest = x as f64;
+    let error = x - nearest as i128;
+    match round {
+        Round::Down if error < 0 => nearest.next_down(),
+        Round::Up if error > 0 => nearest.next_up(),
+        Round::Zero if error != 0 && (error < 0) == (x > 0) => {
+            if x > 0 {
+                nearest.next_down()
+            } else {
+                nearest.next_up()
+            }
+        }
+        _ => nearest,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Floating-point arithmetic of f32 and f64; the 16-bit types go to [`half_float`](super::half_float).
 
 use super::integer::sources;
-use super::number::{Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum_towards, rounding, saturate, to_f32};
+use super::number::{Round, canon, ftz, odd_quotient, odd_sqrt, odd_sum_towards, pass_nan, rounding, saturate, to_f32};
 use super::{Row, half_float, row};
-use crate::decode::{Form, Taint, Ty};
+use crate::decode::{Form, Ty};
 use crate::error::Result;
 use crate::exec::lanes::{Run, Scalar, binary, rare1, rare2, rare3, ternary, unary};
 
@@ -97,7 +97,7 @@ pub(super) fn add(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
-            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a + b)))
+            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| pass_nan(a + b, [b, a]))))
         }
         Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x + y, a, b, 0))),
         _ => half_float::add(f, ty, mode.ftz, mode.sat),
@@ -114,7 +114,7 @@ pub(super) fn sub(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
-            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a - b)))
+            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| pass_nan(a - b, [b, a]))))
         }
         Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x - y, a, b, 0))),
         _ => half_float::sub(f, ty, mode.ftz, mode.sat),
@@ -131,7 +131,7 @@ pub(super) fn mul(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 2)?;
-            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| a * b)))
+            Ok(f.lane_by_lane(rare2(|a: f64, b: f64| pass_nan(a * b, [b, a]))))
         }
         Ty::F32x2 => pair(f, mode, 2, rare2(|a: u64, b: u64| both(|x, y, _| x * y, a, b, 0))),
         _ => half_float::mul(f, ty, mode.ftz, mode.sat),
@@ -158,7 +158,7 @@ pub(super) fn fma_of(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         Ty::F64 => {
             nearest_only(f, mode)?;
             sources(f, ty, 3)?;
-            Ok(f.lane_by_lane(rare3(|a: f64, b: f64, c: f64| a.mul_add(b, c))))
+            Ok(f.lane_by_lane(rare3(|a: f64, b: f64, c: f64| pass_nan(a.mul_add(b, c), [b, c, a]))))
         }
         Ty::F32x2 => pair(f, mode, 3, rare3(|a: u64, b: u64, c: u64| both(|x, y, z| x.mul_add(y, z), a, b, c))),
         _ => half_float::fma(f, ty, mode.ftz, mode.sat),
@@ -166,11 +166,15 @@ pub(super) fn fma_of(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
 }
 
 pub(super) fn div(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
-    let approximate = f.flag("approx") | f.flag("full");
+    let (approximate, full) = (f.flag("approx"), f.flag("full"));
     let mode = mode(f);
     sources(f, ty, 2)?;
     match ty {
-        Ty::F32 if approximate && mode.ftz => Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(ftz(a) / ftz(b)))))),
+        Ty::F32 if approximate && mode.ftz => {
+            Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(approximate_quotient(ftz(a), ftz(b)))))))
+        }
+        Ty::F32 if approximate => Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(approximate_quotient(a, b))))),
+        Ty::F32 if full && mode.ftz => Ok(f.lane_by_lane(rare2(|a: f32, b: f32| canon(ftz(ftz(a) / ftz(b)))))),
         Ty::F32 => f32_op!(f, mode, binary, rare2, (a, b), a / b, |_| odd_quotient(wide(a), wide(b))),
         Ty::F64 => {
             nearest_only(f, mode)?;
@@ -178,6 +182,13 @@ pub(super) fn div(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
         }
         _ => f.unsupported("f32 and f64 are supported"),
     }
+}
+
+/// `div.approx`: a product with a reciprocal that underflows to 0 for the largest divisors.
+fn approximate_quotient(a: f32, b: f32) -> f32 {
+    // 2^126, and infinity is divided by as usual.
+    let large = b.abs() > f32::from_bits(0x7e80_0000) && b.is_finite();
+    if large { a * 0f32.copysign(b) } else { a / b }
 }
 
 fn rcp(f: &mut Form<'_, '_>) -> Result<Run> {
@@ -262,14 +273,10 @@ pub(super) fn abs(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     let flush = f.flag("ftz");
     sources(f, ty, 1)?;
     Ok(match (ty, flush) {
-        (Ty::F32, true) => f.lane_by_lane(rare1(|a: f32| ftz(a.abs()))),
-        (Ty::F32, false) => unary(|a: f32| a.abs()),
-        (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| a.abs())),
-        (Ty::F16 | Ty::Bf16, _) => f.lane_by_lane(rare1(|a: u16| a & 0x7fff)),
-        _ => {
-            f.taint = Taint::Element;
-            unary(|a: u32| a & 0x7fff_7fff)
-        }
+        (Ty::F32, true) => f.lane_by_lane(rare1(|a: f32| canon(ftz(a.abs())))),
+        (Ty::F32, false) => unary(|a: f32| canon(a.abs())),
+        (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| pass_nan(a.abs(), [a]))),
+        _ => return half_float::sign::<false>(f, ty),
     })
 }
 
@@ -277,14 +284,10 @@ pub(super) fn neg(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
     let flush = f.flag("ftz");
     sources(f, ty, 1)?;
     Ok(match (ty, flush) {
-        (Ty::F32, true) => f.lane_by_lane(rare1(|a: f32| ftz(-a))),
-        (Ty::F32, false) => unary(|a: f32| -a),
-        (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| -a)),
-        (Ty::F16 | Ty::Bf16, _) => f.lane_by_lane(rare1(|a: u16| a ^ 0x8000)),
-        _ => {
-            f.taint = Taint::Element;
-            unary(|a: u32| a ^ 0x8000_8000)
-        }
+        (Ty::F32, true) => f.lane_by_lane(rare1(|a: f32| canon(ftz(-a)))),
+        (Ty::F32, false) => unary(|a: f32| canon(-a)),
+        (Ty::F64, _) => f.lane_by_lane(rare1(|a: f64| pass_nan(-a, [a]))),
+        _ => return half_float::sign::<true>(f, ty),
     })
 }
 
@@ -310,7 +313,16 @@ fn extreme64<const MAX: bool>(a: f64, b: f64) -> f64 {
     let picked = if first { a } else { b };
     let equal = f64::from_bits(if MAX { a.to_bits() & b.to_bits() } else { a.to_bits() | b.to_bits() });
     let picked = if a == b { equal } else { picked };
-    if b.is_nan() { a } else { picked }
+    pass_nan(
+        if b.is_nan() {
+            a
+        } else if a.is_nan() {
+            b
+        } else {
+            picked
+        },
+        [b, a],
+    )
 }
 
 pub(super) fn extreme<const MAX: bool>(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
@@ -374,13 +386,14 @@ fn testp(f: &mut Form<'_, '_>) -> Result<Run> {
         (Some(1), Ty::F32) => rare1(|a: f32| a.is_infinite()),
         (Some(2), Ty::F32) => rare1(|a: f32| !a.is_nan()),
         (Some(3), Ty::F32) => rare1(|a: f32| a.is_nan()),
-        (Some(4), Ty::F32) => rare1(|a: f32| a.is_normal()),
+        // A zero counts as normal.
+        (Some(4), Ty::F32) => rare1(|a: f32| a.is_finite() && !a.is_subnormal()),
         (Some(5), Ty::F32) => rare1(|a: f32| a.is_subnormal()),
         (Some(0), Ty::F64) => rare1(|a: f64| a.is_finite()),
         (Some(1), Ty::F64) => rare1(|a: f64| a.is_infinite()),
         (Some(2), Ty::F64) => rare1(|a: f64| !a.is_nan()),
         (Some(3), Ty::F64) => rare1(|a: f64| a.is_nan()),
-        (Some(4), Ty::F64) => rare1(|a: f64| a.is_normal()),
+        (Some(4), Ty::F64) => rare1(|a: f64| a.is_finite() && !a.is_subnormal()),
         (Some(5), Ty::F64) => rare1(|a: f64| a.is_subnormal()),
         _ => return f.unsupported("a test such as .finite of f32 or f64 is required"),
     };

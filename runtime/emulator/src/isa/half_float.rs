@@ -139,32 +139,72 @@ pub(super) fn extreme<const MAX: bool>(
     nan: bool,
     xor: bool,
 ) -> Result<Run> {
-    if flushed || xor {
-        return f.unsupported(".ftz and .xorsign.abs of 16-bit types are not supported");
+    if flushed {
+        return f.unsupported(".ftz of 16-bit types is not supported");
     }
     sources(f, ty, 2)?;
-    fn one<const MAX: bool, const NAN: bool, const BF: bool>(a: u32, b: u32) -> u32 {
+    fn one<const MAX: bool, const NAN: bool, const BF: bool, const XOR: bool>(a: u32, b: u32) -> u32 {
         let wide = |x: u32| {
-            if BF { bf16_to_f32(x & 0xffff) } else { f16_to_f32(x & 0xffff) }
+            let x = x & if XOR { 0x7fff } else { 0xffff };
+            if BF { bf16_to_f32(x) } else { f16_to_f32(x) }
         };
         let r = extreme32::<MAX, NAN>(wide(a), wide(b));
-        if r.to_bits() == NAN32 { 0x7fff } else { (if BF { BF16 } else { F16 }).round(r.into(), Round::Nearest, false) }
+        if r.to_bits() == NAN32 {
+            return 0x7fff;
+        }
+        let sign = if XOR { (a ^ b) & 0x8000 } else { 0 };
+        (if BF { BF16 } else { F16 }).round(r.into(), Round::Nearest, false) | sign
     }
-    fn two<const MAX: bool, const NAN: bool, const BF: bool>(a: u32, b: u32) -> u32 {
-        one::<MAX, NAN, BF>(a, b) | one::<MAX, NAN, BF>(a >> 16, b >> 16) << 16
+    fn two<const MAX: bool, const NAN: bool, const BF: bool, const XOR: bool>(a: u32, b: u32) -> u32 {
+        one::<MAX, NAN, BF, XOR>(a, b) | one::<MAX, NAN, BF, XOR>(a >> 16, b >> 16) << 16
     }
     if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
         f.taint = Taint::Element;
     }
-    let scalar = match (ty, nan) {
-        (Ty::F16, false) => rare2(one::<MAX, false, false>),
-        (Ty::F16, true) => rare2(one::<MAX, true, false>),
-        (Ty::Bf16, false) => rare2(one::<MAX, false, true>),
-        (Ty::Bf16, true) => rare2(one::<MAX, true, true>),
-        (Ty::F16x2, false) => rare2(two::<MAX, false, false>),
-        (Ty::F16x2, true) => rare2(two::<MAX, true, false>),
-        (Ty::Bf16x2, false) => rare2(two::<MAX, false, true>),
-        _ => rare2(two::<MAX, true, true>),
+    macro_rules! of {
+        ($of:ident, $bf:literal) => {
+            match (nan, xor) {
+                (false, false) => rare2($of::<MAX, false, $bf, false>),
+                (true, false) => rare2($of::<MAX, true, $bf, false>),
+                (false, true) => rare2($of::<MAX, false, $bf, true>),
+                (true, true) => rare2($of::<MAX, true, $bf, true>),
+            }
+        };
+    }
+    let scalar = match ty {
+        Ty::F16 => of!(one, false),
+        Ty::Bf16 => of!(one, true),
+        Ty::F16x2 => of!(two, false),
+        _ => of!(two, true),
+    };
+    Ok(f.lane_by_lane(scalar))
+}
+
+/// neg, or abs: of a number; a NaN becomes the canonical one. The sources are read already.
+pub(super) fn sign<const NEGATES: bool>(f: &mut Form<'_, '_>, ty: Ty) -> Result<Run> {
+    #[inline(always)]
+    fn one<const NEGATES: bool, const BF: bool>(a: u32) -> u32 {
+        let infinity = if BF { 0x7f80 } else { 0x7c00 };
+        if a & 0x7fff > infinity {
+            0x7fff
+        } else if NEGATES {
+            a & 0xffff ^ 0x8000
+        } else {
+            a & 0x7fff
+        }
+    }
+    #[inline(always)]
+    fn two<const NEGATES: bool, const BF: bool>(a: u32) -> u32 {
+        one::<NEGATES, BF>(a) | one::<NEGATES, BF>(a >> 16) << 16
+    }
+    if matches!(ty, Ty::F16x2 | Ty::Bf16x2) {
+        f.taint = Taint::Element;
+    }
+    let scalar = match ty {
+        Ty::F16 => rare1(one::<NEGATES, false>),
+        Ty::Bf16 => rare1(one::<NEGATES, true>),
+        Ty::F16x2 => rare1(two::<NEGATES, false>),
+        _ => rare1(two::<NEGATES, true>),
     };
     Ok(f.lane_by_lane(scalar))
 }

@@ -275,7 +275,7 @@ fn div(f: &mut Form<'_, '_>) -> Result<Run> {
 fn rem(f: &mut Form<'_, '_>) -> Result<Run> {
     let ty = f.ty()?;
     sources(f, ty, 2)?;
-    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }))
+    Ok(by_type!(f, ty, rare2, |a, b| if b == 0 { !0 } else { a.wrapping_rem(b) }))
 }
 
 fn abs(f: &mut Form<'_, '_>) -> Result<Run> {

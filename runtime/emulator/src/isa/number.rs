@@ -26,6 +26,17 @@ pub(crate) fn canon(x: f32) -> f32 {
     f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN32 } else { bits })
 }
 
+/// What an f64 instruction gives: `result`, or the first NaN among its operands in this order, made quiet.
+#[inline]
+pub(crate) fn pass_nan<const N: usize>(result: f64, operands: [f64; N]) -> f64 {
+    if !result.is_nan() {
+        return result;
+    }
+    // An invalid operation on numbers gives the default NaN.
+    let bits = operands.into_iter().find(|x| x.is_nan()).map_or(0xfff8 << 48, f64::to_bits);
+    f64::from_bits(bits | 1 << 51)
+}
+
 /// Flushes a denormal to zero of its sign.
 #[inline(always)]
 pub(crate) fn ftz(x: f32) -> f32 {
