@@ -64,10 +64,10 @@ fn an_unknown_modifier_is_named_with_its_line() {
 }
 
 #[test]
-fn tensor_maps_and_wgmma_are_refused_by_name() {
+fn instructions_of_other_machines_are_refused_by_name() {
     for opcode in [
-        "wgmma.fence.sync.aligned;",
-        "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
+        "tcgen05.wait::ld.sync.aligned;",
+        "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1, %r2, %r3, %r4}, [%rd1];",
     ] {
         let message = entry_error(opcode).to_string();
         assert!(
