@@ -10,7 +10,7 @@ use super::Samples;
 pub struct Bandwidth {
     /// Reading, each byte once.
     pub read: f64,
-    /// Copying, bytes read and bytes written together.
+    /// Copying by the driver, bytes read and bytes written together.
     pub copy: f64,
 }
 
@@ -34,20 +34,17 @@ __device__ __forceinline__ uint4 load(const uint4* p) {
   return v;
 }
 
-extern "C" __global__ void __launch_bounds__(512) stream(const uint4* from, uint4* to, long long words, int copies) {
+extern "C" __global__ void __launch_bounds__(512) read(const uint4* from, unsigned* out, long long words) {
   const long long step = (long long)gridDim.x * blockDim.x;
   unsigned sum = 0;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += 8 * step) {
-    uint4 v[8];
-    #pragma unroll
-    for (int u = 0; u < 8; ++u) if (i + u * step < words) v[u] = load(from + i + u * step);
     #pragma unroll
     for (int u = 0; u < 8; ++u) if (i + u * step < words) {
-      if (copies) to[i + u * step] = v[u];
-      sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
+      const uint4 v = load(from + i + u * step);
+      sum ^= v.x ^ v.y ^ v.z ^ v.w;
     }
   }
-  if (!copies && sum == 0x12345678u) to[0].x = sum;
+  if (sum == 0x12345678u) *out = sum;
 }
 "#;
 
@@ -62,30 +59,29 @@ const REPLAYS: usize = 9;
 pub fn bandwidth(device: &Device, compiler: &Compiler) -> Result<Option<Bandwidth>, BandwidthError> {
     let Some(target) = device.info().target() else { return Ok(None) };
     let compiled = compiler.compile(SOURCE, target)?;
-    let function = device.load(&compiled.cubin, "stream", 0)?;
+    let function = device.load(&compiled.cubin, "read", 0)?;
     let bytes = BYTES.min(device.memory()?.0 as u64 / 4) / 16 * 16;
     let mut from = device.allocate("the bytes read", bytes)?;
     from.fill(0, 0x3c, bytes as usize)?;
-    let to = device.allocate("the bytes written", bytes)?;
+    let mut to = device.allocate("the bytes written", bytes)?;
     let shape = LaunchShape { grid: [4 * device.info().sms, 1, 1], threads: THREADS, programmatic: false };
-    let run = |copies: i32| -> Result<f64, DeviceError> {
-        let mut arguments = [
-            from.address().to_le_bytes().to_vec(),
-            to.address().to_le_bytes().to_vec(),
-            ((bytes / 16) as i64).to_le_bytes().to_vec(),
-            copies.to_le_bytes().to_vec(),
-        ];
+    let mut arguments = [from.address(), to.address(), bytes / 16].map(|value| value.to_le_bytes().to_vec());
+    // SAFETY: the arguments are the parameters of `read`, and both allocations outlive the launches.
+    let read = median(device, || unsafe { device.launch(&function, shape, &mut arguments) })?;
+    let copy = median(device, || to.copy(&from))?;
+    Ok(Some(Bandwidth { read: bytes as f64 / read, copy: 2.0 * bytes as f64 / copy }))
+}
+
+/// Seconds that `work` takes on the device's stream.
+fn median(device: &Device, mut work: impl FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+    let mut run = || -> Result<f64, DeviceError> {
         let start = device.record()?;
-        // SAFETY: the arguments are the parameters of `stream`, and both allocations hold `bytes` bytes.
-        unsafe { device.launch(&function, shape, &mut arguments)? };
+        work()?;
         let end = device.record()?;
         device.synchronize()?;
         Ok(f64::from(device.elapsed(&start, &end)?) / 1e3)
     };
-    let median = |copies| -> Result<f64, DeviceError> {
-        run(copies)?;
-        let seconds = (0..REPLAYS).map(|_| run(copies)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Samples::new(seconds).median())
-    };
-    Ok(Some(Bandwidth { read: bytes as f64 / median(0)?, copy: 2.0 * bytes as f64 / median(1)? }))
+    run()?;
+    let seconds = (0..REPLAYS).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
+    Ok(Samples::new(seconds).median())
 }

@@ -248,6 +248,11 @@ impl<'a> Bench<'a> {
         self.check(captured)
     }
 
+    /// Takes a kernel that only moves bytes, and so computes nothing that could be judged: a floor, no contender.
+    pub fn floor(&self, floor: Captured) -> Prepared {
+        Prepared(floor)
+    }
+
     /// Takes a part of a chain that was checked as a whole: its own results are in the chain's.
     pub fn part(&self, _whole: &Prepared, part: Captured) -> Prepared {
         Prepared(part)

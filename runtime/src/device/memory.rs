@@ -103,6 +103,18 @@ impl Allocation {
         Ok(())
     }
 
+    /// Copies all of `from`, in the order of the device's stream.
+    ///
+    /// # Panics
+    /// If the two are of different lengths.
+    pub fn copy(&mut self, from: &Allocation) -> Result<(), DeviceError> {
+        assert_eq!(self.len, from.len, "both are of one length");
+        self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let (to, from) = (self.address(), from.address());
+        // SAFETY: both ranges are whole allocations, and `self` is borrowed mutably, so they are different ones.
+        unsafe { result::memcpy_dtod_async(to, from, self.len, self.stream.cu_stream()) }.during("cuMemcpyDtoD")
+    }
+
     /// Copies `out.len()` bytes back from `offset`, after everything on the stream; a negative offset reaches into the
     /// leading guard zone.
     ///

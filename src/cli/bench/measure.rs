@@ -195,15 +195,16 @@ impl Measurer<'_> {
                 Some((workload, work)) => Some(Bench::new(self.device, workload, work, self.protocol)?),
                 None => None,
             };
-            rivals.push((rival.name(entry), self.contenders(rival, entry, benchmark, &size)?, own));
+            let floor = matches!(rival, Rival::Cuda(manifest) if manifest.floor);
+            rivals.push((rival.name(entry), self.contenders(rival, entry, benchmark, &size)?, own, floor));
         }
 
         for &edges in &self.edges {
             let prepared = bench.prepare(&contender, edges)?;
             let mut samples: Option<Samples> = None;
             let mut times = Vec::new();
-            for (name, contenders, own) in rivals.iter().filter(|(_, contenders, _)| !contenders.is_empty()) {
-                let (rival, paired) = match best(own.as_ref().unwrap_or(&bench), contenders, edges) {
+            for (name, contenders, own, floor) in rivals.iter().filter(|rival| !rival.1.is_empty()) {
+                let (rival, paired) = match best(own.as_ref().unwrap_or(&bench), contenders, edges, *floor) {
                     Ok((rival, other)) => (rival, bench.pair(&prepared, &other)?),
                     Err(error) => {
                         times.push(RivalTime::failed(name.clone(), error.to_string()));
@@ -263,8 +264,8 @@ impl Measurer<'_> {
     }
 }
 
-/// The fastest of `contenders` with these edges whose results are right.
-fn best(bench: &Bench, contenders: &[Contender], edges: Edges) -> Result<(String, Prepared), BenchError> {
+/// The fastest of `contenders` with these edges whose results are right, or of floors, which have none.
+fn best(bench: &Bench, contenders: &[Contender], edges: Edges, floors: bool) -> Result<(String, Prepared), BenchError> {
     let mut timed = Vec::new();
     for contender in contenders {
         let captured = bench.capture(contender, edges)?;
@@ -273,7 +274,7 @@ fn best(bench: &Bench, contenders: &[Contender], edges: Edges) -> Result<(String
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut wrong = None;
     for (_, name, captured) in timed {
-        match bench.check(captured) {
+        match if floors { Ok(bench.floor(captured)) } else { bench.check(captured) } {
             Ok(prepared) => return Ok((name, prepared)),
             Err(error @ BenchError::Wrong { .. }) => wrong = wrong.or(Some(error)),
             Err(error) => return Err(error),

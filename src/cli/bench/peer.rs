@@ -37,6 +37,9 @@ pub enum PeerError {
 pub struct Manifest {
     /// What the peer is called in results.
     pub name: String,
+    /// Whether its kernels only move bytes: they compute nothing that could be judged.
+    #[serde(default)]
+    pub floor: bool,
     /// Its kernels.
     #[serde(rename = "kernel")]
     kernels: Vec<PeerKernel>,
@@ -60,7 +63,10 @@ struct PeerKernel {
     requires: Requires,
     /// Pages that a CTA (or each of its warpgroups) walks, to choose from: the last parameter. The grid is
     /// `[ceil(pages / walk / warpgroups), rows, 1]`.
+    #[serde(default)]
     pages_per_cta: Vec<u32>,
+    /// Of a store, the rows that a CTA handles: the grid is `[ceil(rows / these), 1, 1]`.
+    rows_per_cta: Option<u32>,
     #[serde(default = "one")]
     warpgroups: u32,
     threads: u32,
@@ -79,6 +85,7 @@ struct Requires {
 struct PeerConfiguration {
     #[serde(default)]
     defines: BTreeMap<String, i64>,
+    #[serde(default)]
     shared_bytes: u32,
 }
 
@@ -110,12 +117,12 @@ impl Manifest {
         for peer in self.kernels.iter().filter(|peer| peer.computes == kernel && peer.fits(size, target)) {
             for configuration in &peer.configurations {
                 let cubin = self.compile(peer, configuration, compiler, target)?;
-                for &walk in &peer.pages_per_cta {
-                    let Some(grid) = peer.grid(size, walk) else { continue };
+                for (grid, walk) in peer.launches(size) {
                     let (threads, shared_bytes) = (peer.threads, configuration.shared_bytes);
                     let shape = ContenderShape { grid, threads, shared_bytes };
                     let name = format!("{} {}", self.name, peer.label(configuration, walk));
-                    let contender = Contender::of_cubin(device, name, &cubin, &peer.entry, shape, vec![walk as i32]);
+                    let extra = walk.map(|walk| walk as i32).into_iter().collect();
+                    let contender = Contender::of_cubin(device, name, &cubin, &peer.entry, shape, extra);
                     contenders.push(contender.map_err(|error| PeerError::Load {
                         peer: self.name.clone(),
                         sources: peer.sources.clone(),
@@ -156,6 +163,13 @@ impl PeerKernel {
         runs && is(self.requires.heads, size.heads) && is(self.requires.next_n, size.next_n)
     }
 
+    /// The grids to choose from, each with the last argument, if the kernel takes one.
+    fn launches(&self, size: &Size) -> Vec<([u32; 3], Option<u32>)> {
+        let of_rows = self.rows_per_cta.map(|rows| ([size.keys.div_ceil(rows), 1, 1], None));
+        let of_walks = self.pages_per_cta.iter().filter_map(|&walk| Some((self.grid(size, walk)?, Some(walk))));
+        of_rows.into_iter().chain(of_walks).collect()
+    }
+
     fn grid(&self, size: &Size, walk: u32) -> Option<[u32; 3]> {
         let (pages, rows) = (size.max_len().div_ceil(64), size.batch * size.next_n);
         let splits = pages.div_ceil(walk * self.warpgroups);
@@ -164,11 +178,15 @@ impl PeerKernel {
         useful.then_some([splits, rows, 1])
     }
 
-    fn label(&self, configuration: &PeerConfiguration, walk: u32) -> String {
+    /// What tells a launch from the peer's others.
+    fn label(&self, configuration: &PeerConfiguration, walk: Option<u32>) -> String {
         let source = self.sources.last().map_or("", |source| source.split('.').next().unwrap_or(source));
-        let defines = configuration.defines.iter().filter(|(name, _)| *name != "FP8");
-        let defines: Vec<String> = defines.map(|(name, value)| format!("{}={value}", name.to_lowercase())).collect();
-        format!("{source} pages_per_cta={walk} {}", defines.join(" "))
+        let walk = walk.map(|walk| format!("pages_per_cta={walk}"));
+        let varied =
+            |name: &str| self.configurations.iter().any(|c| c.defines.get(name) != configuration.defines.get(name));
+        let defines = configuration.defines.iter().filter(|(name, _)| varied(name));
+        let defines = defines.map(|(name, value)| format!("{}={value}", name.to_lowercase()));
+        std::iter::once(source.to_owned()).chain(walk).chain(defines).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -190,6 +208,9 @@ pub struct Recorded {
     /// Query heads.
     #[serde(default = "sixty_four")]
     pub heads: u32,
+    /// Entries selected a row.
+    #[serde(default = "usual_top_k")]
+    pub top_k: u32,
     /// `plain` or `pdl`.
     pub edges: RecordedEdges,
     /// Microseconds a call.
@@ -206,6 +227,10 @@ pub enum RecordedEdges {
 
 fn sixty_four() -> u32 {
     64
+}
+
+fn usual_top_k() -> u32 {
+    Size::new(1, 1).top_k
 }
 
 impl Recorded {
@@ -229,7 +254,8 @@ impl Recorded {
 
     /// Whether it is a time of this kernel, size and kind of edges.
     pub fn is_of(&self, kernel: &str, size: &Size, edges: Edges) -> bool {
-        let own = Size { next_n: self.next_n, heads: self.heads, ..Size::new(self.batch, self.keys) };
+        let Recorded { next_n, heads, top_k, .. } = *self;
+        let own = Size { next_n, heads, top_k, ..Size::new(self.batch, self.keys) };
         let same_edges = matches!(
             (self.edges, edges),
             (RecordedEdges::Plain, Edges::Plain) | (RecordedEdges::Pdl, Edges::Programmatic)
@@ -278,8 +304,13 @@ mod tests {
         assert!(error.contains("does not parse") && error.contains("line 2"), "{error}");
     }
 
+    fn manifest(folder: &str) -> Manifest {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers");
+        Manifest::read(&peers.join(folder).join("peer.toml")).unwrap()
+    }
+
     fn shipped() -> Manifest {
-        Manifest::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/handwritten/peer.toml")).unwrap()
+        manifest("handwritten")
     }
 
     #[test]
@@ -295,6 +326,21 @@ mod tests {
     }
 
     #[test]
+    fn recorded_figures_ship_and_parse() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers");
+        let figures = Recorded::read(&peers.join("deepgemm_h200.jsonl")).unwrap();
+        assert!(figures.iter().any(|f| f.is_of("fp8_paged_mqa_logits", &Size::new(128, 65_536), Edges::Programmatic)));
+    }
+
+    #[test]
+    fn a_floor_of_a_store_covers_its_rows_and_takes_no_walk() {
+        let floor = manifest("floors");
+        assert!(floor.floor && !shipped().floor);
+        let store = floor.kernels.iter().find(|kernel| kernel.computes == "bf16_index_k_store").unwrap();
+        assert_eq!(store.launches(&Size::new(1, 1_001)), [([126, 1, 1], None)]);
+    }
+
+    #[test]
     fn a_search_skips_grids_that_idle_or_flood() {
         let kernel = &shipped().kernels[0];
         assert_eq!(kernel.grid(&Size::new(1, 1_024), 1), Some([16, 1, 1]));
@@ -307,11 +353,12 @@ mod tests {
     fn the_shipped_sources_compile_in_every_configuration() {
         let toolchain = lathe_runtime::toolchain::Toolchain::new(false, |_| {});
         let compiler = Compiler::load(&toolchain).unwrap();
-        let peer = shipped();
-        for kernel in &peer.kernels {
-            for configuration in &kernel.configurations {
-                let cubin = peer.compile(kernel, configuration, &compiler, Target::Sm90a);
-                cubin.unwrap_or_else(|error| panic!("{} {configuration:?}: {error}", kernel.sources.join(" + ")));
+        for peer in [shipped(), manifest("floors")] {
+            for kernel in &peer.kernels {
+                for configuration in &kernel.configurations {
+                    let cubin = peer.compile(kernel, configuration, &compiler, Target::Sm90a);
+                    cubin.unwrap_or_else(|error| panic!("{} {configuration:?}: {error}", kernel.sources.join(" + ")));
+                }
             }
         }
     }
