@@ -140,7 +140,7 @@ fn draw<S: Strategy>(count: u32, strategy: &S, test: impl Fn(S::Value)) {
 fn any_launch(format: KeyFormat) -> impl Strategy<Value = LogitsSpec> {
     let lens = (1usize..=6, 0usize..=3)
         .prop_flat_map(|(next_n, batch)| (Just(next_n), prop::collection::vec(0i32..300, next_n * batch)));
-    let layout = (0u64..200, 0usize..9, 0u64..70, 0u32..150, any::<bool>());
+    let layout = (0u64..200, 0u64..9, 0u64..70, 0u32..150, any::<bool>());
     let pages = prop_oneof![
         (1i32..300_000).prop_map(|first| Pages::Shuffled { first }),
         (1usize..6).prop_map(|pool| Pages::Repeated { pool }),

@@ -3,13 +3,16 @@
 //! A mutant differs from its kernel by one edit that an author could have got wrong: a barrier left out, a wait too
 //! lax, an index off by one, a mask too weak. A check that lets one pass has a hole, or the mutant is equivalent.
 
+mod change;
+mod edits;
+
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::dtype::Dtype;
-use crate::ir::{Attr, Inst, Kernel, Path, Type, ValueId};
+use edits::edits;
+
+use crate::ir::{Kernel, ValueId};
 use crate::loc::Loc;
-use crate::ops::{OpDef, arith};
 
 /// A kernel with one fault.
 #[derive(Clone, Debug)]
@@ -53,18 +56,32 @@ impl Equivalent {
 pub enum Rule {
     /// A barrier is left out.
     DropBarrier,
-    /// A wait, for copies or for earlier kernels, is left out.
+    /// A barrier comes after the next access of memory, not before it.
+    MoveBarrier,
+    /// A wait, for copies, for a phase or for earlier kernels, is left out.
     DropWait,
+    /// A wait comes after the next access of memory, not before it.
+    MoveWait,
     /// A wait lets one more group of copies be in flight.
     LaxWait,
     /// A group of copies is not ended.
     DropCommit,
+    /// A fence between proxies is left out.
+    DropFence,
+    /// Nobody arrives at a barrier that others wait at.
+    DropArrival,
     /// A store is left out.
     DropStore,
     /// A ring has one stage less than its loop believes.
     ShortRing,
     /// A comparison includes its bound, or no longer does.
     MoveBound,
+    /// A guarded block or access happens always.
+    DropGuard,
+    /// A 64-bit integer, or an offset computed in 64 bits, keeps 32 of them.
+    NarrowInteger,
+    /// A conversion gives NaN where it should saturate.
+    DropSaturation,
     /// An integer constant is one more.
     ShiftConstant,
     /// A float constant is one hundredth more.
@@ -77,14 +94,21 @@ pub enum Rule {
 
 impl Rule {
     /// Every kind, in the order of tables.
-    pub const ALL: [Rule; 11] = [
+    pub const ALL: [Rule; 18] = [
         Rule::DropBarrier,
+        Rule::MoveBarrier,
         Rule::DropWait,
+        Rule::MoveWait,
         Rule::LaxWait,
         Rule::DropCommit,
+        Rule::DropFence,
+        Rule::DropArrival,
         Rule::DropStore,
         Rule::ShortRing,
         Rule::MoveBound,
+        Rule::DropGuard,
+        Rule::NarrowInteger,
+        Rule::DropSaturation,
         Rule::ShiftConstant,
         Rule::ScaleConstant,
         Rule::SwapOperands,
@@ -95,12 +119,19 @@ impl Rule {
     pub const fn name(self) -> &'static str {
         match self {
             Rule::DropBarrier => "barrier left out",
+            Rule::MoveBarrier => "barrier too late",
             Rule::DropWait => "wait left out",
+            Rule::MoveWait => "wait too late",
             Rule::LaxWait => "wait too lax",
             Rule::DropCommit => "group not ended",
+            Rule::DropFence => "fence left out",
+            Rule::DropArrival => "arrival left out",
             Rule::DropStore => "store left out",
             Rule::ShortRing => "ring one stage short",
             Rule::MoveBound => "bound off by one",
+            Rule::DropGuard => "guard left out",
+            Rule::NarrowInteger => "integer narrowed",
+            Rule::DropSaturation => "saturation left out",
             Rule::ShiftConstant => "constant off by one",
             Rule::ScaleConstant => "constant off by 1 %",
             Rule::SwapOperands => "operands swapped",
@@ -125,7 +156,7 @@ pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         if !inst.results.is_empty() && inst.results.iter().all(|result| !used.contains(result)) {
             continue;
         }
-        for (rule, edit, change) in edits(kernel, inst) {
+        for (rule, edit, change) in edits(kernel, &path, inst) {
             let mut mutant = kernel.clone();
             change.apply(&mut mutant, &path);
             mutants.push(Mutant { rule, edit, loc: inst.loc, kernel: mutant });
@@ -142,81 +173,10 @@ pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
     mutants
 }
 
-/// One edit of one instruction.
-enum Change {
-    Drop,
-    Replace(&'static OpDef),
-    Swap(usize, usize),
-    Set(&'static str, Attr),
-}
-
-impl Change {
-    fn apply(self, kernel: &mut Kernel, path: &Path) {
-        if let Change::Drop = self {
-            kernel.remove(path);
-            return;
-        }
-        let Some(inst) = kernel.inst_mut(path) else { return };
-        match self {
-            Change::Drop => {}
-            Change::Replace(op) => inst.op = op,
-            Change::Swap(a, b) => inst.operands.swap(a, b),
-            Change::Set(name, value) => inst.attrs.set(name, value),
-        }
-    }
-}
-
-fn edits(kernel: &Kernel, inst: &Inst) -> Vec<(Rule, String, Change)> {
-    let name = inst.op.name;
-    let drop = |rule| vec![(rule, format!("drop `{name}`"), Change::Drop)];
-    let replace = |rule, op: &'static OpDef| (rule, format!("`{name}` becomes `{}`", op.name), Change::Replace(op));
-    let swap = |a, b| (Rule::SwapOperands, format!("swap the operands of `{name}`"), Change::Swap(a, b));
-    match name {
-        "barrier.cta" | "barrier.warp" | "barrier.named" => drop(Rule::DropBarrier),
-        "pdl.wait" => drop(Rule::DropWait),
-        "cp_async.commit" => drop(Rule::DropCommit),
-        "global.store" | "shared.store" | "reduce.store_rows" => drop(Rule::DropStore),
-        "cp_async.wait" => {
-            let lax = inst.attrs.int("pending") + 1;
-            let edit = format!("wait for all but {lax} groups, not {}", lax - 1);
-            let mut edits = drop(Rule::DropWait);
-            edits.push((Rule::LaxWait, edit, Change::Set("pending", lax.into())));
-            edits
-        }
-        "lt" => vec![replace(Rule::MoveBound, &arith::LE)],
-        "le" => vec![replace(Rule::MoveBound, &arith::LT)],
-        "gt" => vec![replace(Rule::MoveBound, &arith::GE)],
-        "ge" => vec![replace(Rule::MoveBound, &arith::GT)],
-        "eq" => vec![replace(Rule::ReplaceOperation, &arith::NE)],
-        "ne" => vec![replace(Rule::ReplaceOperation, &arith::EQ)],
-        "add" => vec![replace(Rule::ReplaceOperation, &arith::SUB)],
-        "sub" | "div" | "shl" | "shr" => vec![swap(0, 1)],
-        "select" => vec![swap(1, 2)],
-        "max" => vec![replace(Rule::ReplaceOperation, &arith::MIN)],
-        "min" => vec![replace(Rule::ReplaceOperation, &arith::MAX)],
-        "const" => constant(kernel, inst),
-        _ => Vec::new(),
-    }
-}
-
-fn constant(kernel: &Kernel, inst: &Inst) -> Vec<(Rule, String, Change)> {
-    let ty = inst.results.first().map(|&result| kernel.ty(result));
-    match (inst.attrs.get("value"), ty) {
-        (Some(&Attr::Int(value)), Some(Type::Scalar(Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64))) => {
-            let shifted = value.wrapping_add(1);
-            vec![(Rule::ShiftConstant, format!("{value} becomes {shifted}"), Change::Set("value", shifted.into()))]
-        }
-        (Some(&Attr::Float(value)), _) if value.is_finite() && value != 0.0 => {
-            let scaled = value * 1.01;
-            vec![(Rule::ScaleConstant, format!("{value} becomes {scaled}"), Change::Set("value", scaled.into()))]
-        }
-        _ => Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handles::Handle;
     use crate::ops::example::{kernel, memory, output};
     use crate::prelude::*;
 
@@ -248,7 +208,9 @@ mod tests {
         let count = |rule| mutants.iter().filter(|mutant| mutant.rule == rule).count();
         for (rule, expected) in [
             (Rule::DropBarrier, 1),
+            (Rule::MoveBarrier, 1),
             (Rule::DropWait, 2),
+            (Rule::MoveWait, 2),
             (Rule::LaxWait, 1),
             (Rule::DropCommit, 1),
             (Rule::DropStore, 1),
@@ -258,6 +220,94 @@ mod tests {
         ] {
             assert_eq!(count(rule), expected, "{rule}");
         }
+    }
+
+    /// The mutants of a rule, of the kernel that `body` makes.
+    fn of_rule(rule: Rule, body: impl FnOnce()) -> Vec<Kernel> {
+        let original = kernel("k", body).expect("traces");
+        mutants(&original).into_iter().filter(|mutant| mutant.rule == rule).map(|mutant| mutant.kernel).collect()
+    }
+
+    fn cuda(kernel: &Kernel) -> String {
+        kernel.cuda(crate::target::Target::Sm120a).expect("prints").source
+    }
+
+    #[test]
+    fn a_late_barrier_comes_after_the_next_access() {
+        let late = of_rule(Rule::MoveBarrier, || {
+            let tile = shared::<f32>([1, 32]);
+            tile.at(0, lane::id()).store(1.0f32);
+            warp::sync();
+            output(tile.at(0, 0).load());
+        });
+        let text = cuda(&late[0]);
+        assert!(text.find("__syncwarp").unwrap() > text.find("load_shared_float(tile0)").unwrap(), "{text}");
+    }
+
+    #[test]
+    fn a_guard_left_out_is_an_if_that_always_runs_or_an_access_without_a_mask() {
+        let always = of_rule(Rule::DropGuard, || {
+            let x = memory::<i32, Read>("x");
+            output(x.at(lane::id()).load_if(lane::id().lt(4), 0));
+            memory::<i32, WritePart>("y").at(0).store_if(lane::id().eq(0), 1);
+            let loc = crate::loc::Loc::caller();
+            let low = lane::id().lt(3);
+            crate::trace::with(|b| b.begin_if(low.id(), loc));
+            output(lane::id());
+            crate::trace::with(|b| b.end_if(loc));
+        });
+        let texts: Vec<String> = always.iter().map(cuda).collect();
+        assert!(texts[0].contains("const int x_value = load(x + lane);"), "{}", texts[0]);
+        assert!(texts[1].contains("  y[0] = 1;"), "{}", texts[1]);
+        assert!(texts[2].contains("if (true) {"), "{}", texts[2]);
+    }
+
+    #[test]
+    fn a_narrow_integer_keeps_32_bits_and_a_narrow_row_is_an_offset_of_32_bits() {
+        let narrow = of_rule(Rule::NarrowInteger, || {
+            let rows = crate::ops::example::rows::<f32, Read>("rows");
+            let [i] = crate::ops::example::inputs::<i64, 1>();
+            output(rows.row(cta::x()).at(i * 128i64).load());
+        });
+        let texts: Vec<String> = narrow.iter().map(cuda).collect();
+        assert_eq!(texts.len(), 2);
+        assert!(texts[0].contains("rows + (int)blockIdx.x * (int)rows_stride"), "{}", texts[0]);
+        assert!(
+            texts[1].contains("(long long)(int)(x * 128)") || texts[1].contains("(long long)(int)(x_2 * 128)"),
+            "{}",
+            texts[1]
+        );
+    }
+
+    #[test]
+    fn a_conversion_without_saturation_makes_nan() {
+        let open = of_rule(Rule::DropSaturation, || {
+            let x: [Scalar<f32>; 4] = memory::<f32, Read>("x").at(0).load_vector(4).elements();
+            memory::<e4m3, WritePart>("y").at(0).store_vector(Vector::saturating(&[x, x].concat()));
+        });
+        let text = cuda(&open[0]);
+        assert!(text.contains("fabsf(") && text.contains("> 448.0f ? __int_as_float(0x7fc00000)"), "{text}");
+    }
+
+    #[test]
+    fn arrivals_fences_and_groups_are_left_out_one_at_a_time() {
+        let count = |rule| {
+            of_rule(rule, || {
+                let (tile, full) = (shared::<f32>([4, 32]), mbarriers(1));
+                full.init(1);
+                fence::mbarrier_init();
+                full.at(0).arrive_expect_tx(tile.bytes());
+                tile.copy_bulk(crate::ops::example::rows::<f32, Read>("x").row(0), full.at(0));
+                full.at(0).wait(0);
+                fence::async_proxy();
+                tile.store_bulk(memory::<f32, WritePart>("y").at(0));
+                commit_bulk();
+                wait_bulk_all_but(0);
+            })
+            .len()
+        };
+        let counts = [Rule::DropArrival, Rule::DropFence, Rule::DropCommit, Rule::DropWait].map(count);
+        assert_eq!(counts, [1, 2, 1, 2]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use lathe_dsl::kernel;
 use crate::benchmarks::store;
 use crate::cases::store::scatter_cases;
 use crate::contract::KeyFormat;
+use crate::equivalents;
 
 /// Copies row i of `keys` to slot `slots[i]` of the pool, bit for bit. A negative slot stores nothing.
 #[kernel(warps = 4)]
@@ -42,7 +43,7 @@ pub fn entry() -> Entry {
         about: "scatters bf16 index keys to their slots, bit for bit",
         file: file!(),
         source: include_str!("bf16_store.rs"),
-        equivalents: &[],
+        equivalents: equivalents::BF16_STORE,
         variants: |_| {
             let variant = |kernel, slots: Dtype| Variant {
                 label: format!("slots={slots}"),

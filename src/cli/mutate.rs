@@ -18,7 +18,8 @@ use super::{Context, Outcome, select, table, terminal};
 /// Plant small faults in the kernels, one at a time, and say what catches each
 #[derive(clap::Args)]
 #[command(
-    after_help = "Each mutant leaves out a barrier, a wait or a store, moves a bound, shifts a constant, swaps operands, ...
+    after_help = "Each mutant leaves out or delays a barrier or a wait, leaves out a store, a guard, a fence or a saturation, narrows
+an integer, moves a bound, shifts a constant, swaps operands, ...
 A survivor is a hole in the checks, unless its kernel lists it as equivalent, with the reason.
 
 Exit status: 0 if every mutant was caught or is equivalent, 1 if some survived.

@@ -7,7 +7,7 @@ use lathe_codegen::contract::{Arg, Buffer, Case, ScalarValue, Scale, Verdict};
 use lathe_codegen::dtype::Dtype;
 
 use super::Noise;
-use super::logits_list::PACKED_PAGE_STRIDES;
+use super::logits_list::{FIRST_FAR_PAGE, PACKED_PAGE_STRIDES};
 use super::memory::{Failures, append, buffer, expect_unchanged};
 use crate::contract::rules::slot_of_main;
 use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, ROPE_DIMS, SCALES_OFFSET};
@@ -31,6 +31,8 @@ pub struct FusedSpec {
     pub tokens: Vec<(i64, i32)>,
     /// Bytes between pages, a multiple of 16.
     pub page_stride: u64,
+    /// Elements between the end of a row of `x` and the next, a multiple of 8: they are not mapped.
+    pub x_gap: u64,
     /// Whether every other row is zeros.
     pub zero_rows: bool,
     /// Seed of everything random.
@@ -50,6 +52,7 @@ impl FusedSpec {
             slot_dtype: Dtype::I32,
             tokens,
             page_stride: format.page_bytes() as u64,
+            x_gap: 0,
             zero_rows: false,
             seed: 1,
         }
@@ -68,7 +71,7 @@ impl FusedSpec {
             _ => buffer("slots", Dtype::I32, &main_slots, |slot| (slot as i32).to_le_bytes()),
         };
         let before = Arc::new(vec![
-            buffer("x", Dtype::Bf16, &data.x, u16::to_le_bytes),
+            self.rows(&data.x),
             buffer("norm_weight", Dtype::F32, &data.norm_weight, f32::to_le_bytes),
             buffer("cos_sin", Dtype::F32, &data.cos_sin, f32::to_le_bytes),
             slots,
@@ -77,7 +80,7 @@ impl FusedSpec {
         ]);
         let pool_element = before[5].dtype.size() as i64;
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
-        let mut args = vec![pointer(0, vec![HEAD_DIM as i64])];
+        let mut args = vec![pointer(0, vec![self.x_stride() as i64])];
         args.extend((1..5).map(|buffer| pointer(buffer, vec![])));
         args.push(pointer(5, vec![self.page_stride as i64 / pool_element]));
         if self.format == KeyFormat::Fp8 {
@@ -96,6 +99,20 @@ impl FusedSpec {
             args,
             verify: Box::new(move |after| spec.verify(&data, &before, after)),
         }
+    }
+
+    fn x_stride(&self) -> u64 {
+        HEAD_DIM as u64 + self.x_gap
+    }
+
+    fn rows(&self, x: &[u16]) -> Buffer {
+        let mut segments = Vec::new();
+        for (row, values) in x.chunks_exact(HEAD_DIM).enumerate() {
+            let bytes: Vec<u8> = values.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            append(&mut segments, row as u64 * self.x_stride() * 2, &bytes, true);
+        }
+        let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
+        Buffer { name: "x".into(), dtype: Dtype::Bf16, len, segments }
     }
 
     /// The slot a token stores to, if it stores.
@@ -286,11 +303,12 @@ pub fn fused_specs(format: KeyFormat, slot_dtype: Dtype, power_of_two: bool, sca
     add("zero rows", decode(9), &|s| s.zero_rows = true);
     add("negative slots and odd lengths", vec![(-1, 4), (263, 8), (-4, 8), (267, 0), (271, -4), (275, 9)], &plain);
     add("page boundaries", vec![(255, 256), (256, 252), (511, 512), (515, 4), (1023, 1024)], &plain);
+    add("rows 2^29 elements apart", decode(5), &|s| s.x_gap = (1 << 29) - 128);
     add("padded rows", vec![(0, 1), (0, 1), (403, 104), (0, 0), (0, 4), (0, 4), (0, 1)], &plain);
     for stride in PACKED_PAGE_STRIDES {
-        let far = 2_100 * 256;
+        let far = i64::from(FIRST_FAR_PAGE) * 256;
         let tokens = vec![(far + 3, 4), (far + 255, 2_000), (far + 259, 64), (7, 8)];
-        add(&format!("packed pages {stride} B apart, past 2^31"), tokens, &|s| s.page_stride = stride);
+        add(&format!("packed pages {stride} B apart, past 2^31 elements"), tokens, &|s| s.page_stride = stride);
     }
     if scale == Scale::Gpu {
         add("a prefill chunk", (0..8_192).map(|i| (256 + i, i as i32 + 1)).collect(), &plain);

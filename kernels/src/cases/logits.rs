@@ -30,14 +30,16 @@ pub struct LogitsSpec {
     pub lens: Vec<i32>,
     /// Longest length the launch is captured for; at least every length. Columns of the logits.
     pub max_len: u32,
+    /// Longest length that the launch was planned for, if that is another: lengths change between planning and launch.
+    pub planned_len: Option<u32>,
     /// Whether `[len, max_len)` must become -inf.
     pub clean: bool,
     /// SMs that the launch rule is told of: few SMs make each CTA walk many pages.
     pub sms: u32,
     /// What block-table entries past a row's pages hold.
     pub tail: TableTail,
-    /// Block-table entries beyond those `max_len` needs, and gap between rows.
-    pub table_gap: usize,
+    /// Block-table entries beyond those `max_len` needs: a row's gap to the next, of which the first few are mapped.
+    pub table_gap: u64,
     /// Elements between the end of a logits row and the next.
     pub logits_gap: u64,
     /// Bytes between pages, a multiple of 16.
@@ -108,6 +110,7 @@ impl LogitsSpec {
             next_n,
             lens,
             max_len,
+            planned_len: None,
             clean: false,
             sms: 188,
             tail: TableTail::MinusOne,
@@ -150,7 +153,7 @@ impl LogitsSpec {
         let expected = OnceLock::new();
         Case {
             name: self.name(),
-            grid: logits_grid(self.lens.len(), self.max_len.into(), self.sms),
+            grid: logits_grid(self.lens.len(), self.planned_len.unwrap_or(self.max_len).into(), self.sms),
             buffers,
             args,
             verify: Box::new(move |after| {
@@ -172,7 +175,7 @@ struct Problem {
     spec: LogitsSpec,
     q: Vec<u8>,
     weights: Vec<f32>,
-    /// Row by row, rows `table_stride` apart.
+    /// Row by row, `table_width` entries each.
     table: Vec<i32>,
     /// Mapped pages by id; slots past those that any row uses hold poison.
     pages: BTreeMap<i32, Page>,
@@ -213,8 +216,15 @@ impl Problem {
         self.spec.lens.len()
     }
 
-    fn table_stride(&self) -> usize {
-        table_stride(&self.spec)
+    /// Entries from a row of the block table to the next.
+    fn table_stride(&self) -> u64 {
+        (self.spec.max_len as usize).div_ceil(PAGE_SLOTS) as u64 + self.spec.table_gap
+    }
+
+    /// Block-table entries of `row`'s request.
+    fn table_row(&self, row: usize) -> &[i32] {
+        let width = table_width(&self.spec);
+        &self.table[row / self.spec.next_n * width..][..width]
     }
 
     fn logits_stride(&self) -> u64 {
@@ -227,9 +237,20 @@ impl Problem {
             self.k_pages(),
             buffer("weights", Dtype::F32, &self.weights, f32::to_le_bytes),
             buffer("context_lens", Dtype::I32, &self.spec.lens, i32::to_le_bytes),
-            buffer("block_table", Dtype::I32, &self.table, i32::to_le_bytes),
+            self.block_table(),
             self.logits(),
         ]
+    }
+
+    /// Each request's entries; where rows lie far apart, nothing is mapped between them.
+    fn block_table(&self) -> Buffer {
+        let mut segments = Vec::new();
+        for (request, entries) in self.table.chunks(table_width(&self.spec).max(1)).enumerate() {
+            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            append(&mut segments, request as u64 * self.table_stride() * 4, &bytes, true);
+        }
+        let len = segments.last().map_or(0, |s: &Segment| s.offset + s.bytes.len() as u64);
+        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments }
     }
 
     /// Only the pages that a row uses are mapped, and page 0, which padding points at.
@@ -295,7 +316,7 @@ impl Problem {
             .map(|row| {
                 let weights = &self.weights[row * self.spec.heads..][..self.spec.heads];
                 let query = QueryRow::new(self.spec.format, &self.q[row * q_bytes..][..q_bytes], weights);
-                let table = &self.table[row / self.spec.next_n * self.table_stride()..];
+                let table = self.table_row(row);
                 let logit = |p: usize| {
                     let page = &self.pages[&table[p / PAGE_SLOTS]].bytes;
                     query.logit(&Key::of_page(self.spec.format, page, p % PAGE_SLOTS))
@@ -335,7 +356,7 @@ impl Problem {
         let word = |p: usize| u32::from_le_bytes(bytes[p * 4..p * 4 + 4].try_into().expect("4 bytes"));
         let len = self.spec.lens[row] as usize;
         let place = |p: usize| {
-            let page = self.table.get(row / self.spec.next_n * self.table_stride() + p / PAGE_SLOTS);
+            let page = self.table_row(row).get(p / PAGE_SLOTS);
             let page = page.map_or("no page".to_owned(), |page| format!("page {page}"));
             format!("row {row} (length {len}) position {p} ({page}, slot {})", p % PAGE_SLOTS)
         };
@@ -398,13 +419,14 @@ impl Problem {
 /// Poison, as a logit's bits.
 const UNWRITTEN: u32 = u32::from_le_bytes([POISON; 4]);
 
-fn table_stride(spec: &LogitsSpec) -> usize {
-    (spec.max_len as usize).div_ceil(PAGE_SLOTS) + spec.table_gap
+/// Mapped block-table entries of a request.
+fn table_width(spec: &LogitsSpec) -> usize {
+    (spec.max_len as usize).div_ceil(PAGE_SLOTS) + spec.table_gap.min(64) as usize
 }
 
 /// The block table, and for each mapped page how many of its slots are used.
 fn assign_pages(spec: &LogitsSpec, noise: Noise) -> (Vec<i32>, BTreeMap<i32, usize>) {
-    let stride = table_stride(spec);
+    let width = table_width(spec);
     let requests = spec.lens.len() / spec.next_n;
     let longest = |request: usize| {
         let lens = &spec.lens[request * spec.next_n..][..spec.next_n];
@@ -424,14 +446,14 @@ fn assign_pages(spec: &LogitsSpec, noise: Noise) -> (Vec<i32>, BTreeMap<i32, usi
         TableTail::IntMax => i32::MAX,
         TableTail::Stale => first + needed as i32 + 3,
     };
-    let mut table = vec![tail; requests * stride];
+    let mut table = vec![tail; requests * width];
     let mut used = BTreeMap::from([(0, 0)]);
     let mut next = ids.into_iter();
     for request in 0..requests {
         let longest = longest(request);
         for entry in 0..longest.div_ceil(PAGE_SLOTS) {
             let id = next.next().expect("as many ids as pages needed");
-            table[request * stride + entry] = id;
+            table[request * width + entry] = id;
             let slots = used.entry(id).or_insert(0);
             *slots = (*slots).max((longest - entry * PAGE_SLOTS).min(PAGE_SLOTS));
         }

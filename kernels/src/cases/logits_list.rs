@@ -33,8 +33,8 @@ pub const EDGE_LENS: [i32; 16] = [1, 0, 63, 64, 65, 0, 127, 128, 129, 0, 255, 25
 /// Page strides seen where layers are packed into larger records, in bytes.
 pub const PACKED_PAGE_STRIDES: [u64; 2] = [1_077_120, 1_435_968];
 
-/// With [`PACKED_PAGE_STRIDES`], pages from this id on lie past 2^31 bytes.
-const FIRST_FAR_PAGE: i32 = 2_100;
+/// With [`PACKED_PAGE_STRIDES`], pages from this id on lie past 2^31 elements, of whatever size they are counted in.
+pub(super) const FIRST_FAR_PAGE: i32 = 8_000;
 
 struct List {
     format: KeyFormat,
@@ -65,6 +65,8 @@ impl List {
         self.add("one long row, many pages a CTA", 1, vec![2_500], |s| s.sms = 1);
         self.add("32 pages a CTA", 1, vec![64 * 33 - 5], |s| (s.max_len, s.sms) = (64 * 64, 1));
         self.add("captured for 8,192, replayed for 100", 1, vec![100, 65], |s| (s.max_len, s.sms) = (8_192, 16));
+        self.add("planned for 64, launched with more", 1, vec![300, 0, 65, 129], |s| s.planned_len = Some(64));
+        self.add("planned for 4,096, launched with less", 1, vec![1, 130, 0], |s| s.planned_len = Some(4_096));
         self.add("exactly S * 64", 1, vec![256, 256], |s| s.max_len = 256);
     }
 
@@ -84,16 +86,24 @@ impl List {
         self.add("repeated pages", 1, vec![320, 300, 64, 320], |s| (s.pages, s.sms) = (Pages::Repeated { pool: 3 }, 2));
         self.add("one page everywhere", 2, vec![190, 192], |s| s.pages = Pages::Repeated { pool: 1 });
         for stride in PACKED_PAGE_STRIDES {
-            self.add(&format!("packed pages {stride} B apart, past 2^31"), 1, vec![130, 65], |s| {
+            self.add(&format!("packed pages {stride} B apart, past 2^31 elements"), 1, vec![130, 65], |s| {
                 s.page_stride = stride;
                 s.pages = Pages::Shuffled { first: FIRST_FAR_PAGE };
                 s.tail = TableTail::IntMax;
             });
         }
+        self.add("packed pages past 2^31 elements, one CTA a row", 1, vec![330], |s| {
+            (s.page_stride, s.pages, s.sms) = (PACKED_PAGE_STRIDES[0], Pages::Shuffled { first: FIRST_FAR_PAGE }, 1);
+        });
         self.add("gaps between rows of table and logits", 2, vec![100, 101, 40, 41], |s| {
             (s.table_gap, s.logits_gap) = (5, 37);
         });
         self.add("logits rows past 2^31 bytes", 1, vec![70, 64, 1, 129], |s| s.logits_gap = 300_000_000);
+        self.add("logits rows past 2^31 elements", 1, vec![70, 64, 1, 129], |s| s.logits_gap = 900_000_000);
+        self.add("cleaned rows past 2^31 elements", 1, vec![70, 0, 1, 65], |s| {
+            (s.clean, s.max_len, s.logits_gap) = (true, 130, 900_000_000);
+        });
+        self.add("table rows past 2^31 entries", 2, vec![64, 65, 0, 1, 129, 130], |s| s.table_gap = 1 << 30);
     }
 
     fn clean_logits(&mut self) {

@@ -7,7 +7,7 @@ use lathe_codegen::contract::{Arg, Buffer, Case, ScalarValue, Scale, Verdict};
 use lathe_codegen::dtype::Dtype;
 
 use super::Noise;
-use super::logits_list::PACKED_PAGE_STRIDES;
+use super::logits_list::{FIRST_FAR_PAGE, PACKED_PAGE_STRIDES};
 use super::memory::{Failures, append, buffer, expect_unchanged};
 use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, SCALES_OFFSET};
 use crate::launch::store_grid;
@@ -269,16 +269,16 @@ pub fn scatter_specs(format: KeyFormat, slot_dtype: Dtype, power_of_two: bool, s
     add("negative slots", vec![-1, 70, -64, -1, 71, i32::MIN.into(), 72, -2, -1], &plain);
     add("all negative", vec![-1; 20], &plain);
     add("padded rows, several a slot of page 0", vec![0, 200, 0, 3, 3, 201, 0, 0, 63, 0, 0, 0], &plain);
-    add("rows 2^28 elements apart", vec![64, 300, -1, 65, 66], &|s| s.key_gap = (1 << 28) - 128);
+    add("rows 2^29 elements apart", vec![64, 300, -1, 65, 66], &|s| s.key_gap = (1 << 29) - 128);
     add("random slots", shuffled_slots(300, 640, 11), &plain);
     add("extreme rows", shuffled_slots(40, 128, 12), &|s| s.rows = Rows::Extremes);
     if format == KeyFormat::Bf16 {
         add("every kind of bits", shuffled_slots(64, 256, 13), &|s| s.rows = Rows::AnyBits);
     }
     for stride in PACKED_PAGE_STRIDES {
-        let far = 2_100 * PAGE_SLOTS as i64;
+        let far = i64::from(FIRST_FAR_PAGE) * PAGE_SLOTS as i64;
         let slots = vec![far, far + 63, far + 64, 5, far + 200, -1];
-        add(&format!("packed pages {stride} B apart, past 2^31"), slots, &|s| s.page_stride = stride);
+        add(&format!("packed pages {stride} B apart, past 2^31 elements"), slots, &|s| s.page_stride = stride);
     }
     if slot_dtype == Dtype::I64 {
         // As 32 bits, -2^32 + 5 is slot 5.

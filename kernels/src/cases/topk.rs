@@ -23,8 +23,10 @@ pub struct TopkSpec {
     pub next_n: usize,
     /// Lengths, `[B, next_n]`, row by row.
     pub lens: Vec<i32>,
-    /// Elements between the longest row's end and the next row.
-    pub logits_gap: usize,
+    /// Elements between the longest row's end and the next row; of many, only the first are mapped.
+    pub logits_gap: u64,
+    /// Entries between a row of the block table and the next, not mapped.
+    pub table_gap: u64,
     /// What the logits are like.
     pub values: Values,
     /// Seed of everything random.
@@ -57,7 +59,7 @@ pub enum Values {
 impl TopkSpec {
     /// A plain launch: random logits, tight rows.
     pub fn new(k: usize, next_n: usize, lens: Vec<i32>) -> Self {
-        TopkSpec { label: String::new(), k, next_n, lens, logits_gap: 0, values: Values::Random, seed: 1 }
+        TopkSpec { label: String::new(), k, next_n, lens, logits_gap: 0, table_gap: 0, values: Values::Random, seed: 1 }
     }
 
     /// The case: memory, arguments and judge.
@@ -67,19 +69,19 @@ impl TopkSpec {
     pub fn case(&self) -> Case {
         assert_eq!(self.lens.len() % self.next_n, 0, "lens is [B, next_n]");
         let max_len = self.lens.iter().copied().max().unwrap_or(0) as usize;
-        let (stride, entries) = (max_len + self.logits_gap, max_len.div_ceil(PAGE_SLOTS));
+        let (stride, entries) = (max_len as u64 + self.logits_gap, max_len.div_ceil(PAGE_SLOTS));
         let rows: Arc<Vec<Vec<f32>>> = Arc::new((0..self.lens.len()).into_par_iter().map(|r| self.row(r)).collect());
         let table = self.table(entries);
         let before = Arc::new(vec![
-            logits(&rows, stride as u64),
+            logits(&rows, stride, max_len as u64),
             buffer("context_lens", Dtype::I32, &self.lens, i32::to_le_bytes),
-            buffer("block_table", Dtype::I32, &table, i32::to_le_bytes),
+            self.block_table(&table, entries),
         ]);
         let pointer = |buffer, strides| Arg::Pointer { buffer, offset: 0, strides };
         let args = vec![
             pointer(0, vec![stride as i64]),
             pointer(1, vec![]),
-            pointer(2, vec![entries as i64]),
+            pointer(2, vec![(entries as u64 + self.table_gap) as i64]),
             pointer(3, vec![]),
             Arg::Scalar(ScalarValue::I32(self.next_n as i32)),
         ];
@@ -93,6 +95,16 @@ impl TopkSpec {
             args,
             verify: Box::new(move |after| spec.verify(&before, after, &rows, &table, entries)),
         }
+    }
+
+    fn block_table(&self, table: &[i32], entries: usize) -> Buffer {
+        let mut segments = Vec::new();
+        for (request, row) in table.chunks(entries.max(1)).enumerate() {
+            let bytes: Vec<u8> = row.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            append(&mut segments, request as u64 * (entries as u64 + self.table_gap) * 4, &bytes, true);
+        }
+        let len = segments.last().map_or(0, |s: &Segment| s.offset + s.bytes.len() as u64);
+        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments }
     }
 
     fn row(&self, row: usize) -> Vec<f32> {
@@ -160,18 +172,21 @@ impl TopkSpec {
     }
 }
 
-/// Each row's valid positions; what lies behind a row is mapped, undefined, and larger than any logit.
-fn logits(rows: &[Vec<f32>], stride: u64) -> Buffer {
+/// Each row's valid positions; what lies behind a row is mapped, at least at first, undefined, and larger than any logit.
+fn logits(rows: &[Vec<f32>], stride: u64, max_len: u64) -> Buffer {
     let mut segments: Vec<Segment> = Vec::new();
     for (row, values) in rows.iter().enumerate() {
         let at = row as u64 * stride * 4;
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         append(&mut segments, at, &bytes, true);
-        let gap = f32::MAX.to_le_bytes().repeat(stride as usize - values.len());
+        let gap = f32::MAX.to_le_bytes().repeat(stride.min(max_len + GUARD) as usize - values.len());
         append(&mut segments, at + bytes.len() as u64, &gap, false);
     }
     Buffer { name: "logits".into(), dtype: Dtype::F32, len: rows.len() as u64 * stride * 4, segments }
 }
+
+/// Mapped elements behind the longest row.
+const GUARD: u64 = 128;
 
 /// All cases of a top-k kernel for this K.
 pub fn topk_cases(k: usize, scale: Scale) -> Vec<Case> {
@@ -181,9 +196,18 @@ pub fn topk_cases(k: usize, scale: Scale) -> Vec<Case> {
 /// What [`topk_cases`] are made from.
 pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
     let mut specs = Vec::new();
-    let mut add = |label: &str, next_n: usize, lens: Vec<i32>, values: Values, logits_gap: usize| {
+    let mut add = |label: &str, next_n: usize, lens: Vec<i32>, values: Values, logits_gap: u64| {
         let seed = specs.len() as u64 + 1;
-        specs.push(TopkSpec { label: label.to_owned(), k, next_n, lens, logits_gap, values, seed });
+        specs.push(TopkSpec {
+            label: label.to_owned(),
+            k,
+            next_n,
+            lens,
+            logits_gap,
+            table_gap: if logits_gap > u64::from(u16::MAX) { logits_gap } else { 0 },
+            values,
+            seed,
+        });
     };
     let k = k as i32;
     add("no rows", 1, vec![], Values::Random, 0);
@@ -203,6 +227,8 @@ pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
         add(label, 1, vec![2 * k + 37, 4 * k - 1], values, 5);
     }
     add("any bits, the K-th in many bins", 1, (0..20).map(|row| k + 1 + 97 * row).collect(), Values::AnyBits, 0);
+    // Past 2^31 elements, and in the block table past 2^31 entries.
+    add("rows far apart", 1, vec![k + 1, 3, 2 * k, 64, k + 70], Values::Random, 1 << 29);
     match scale {
         Scale::Emulator => add("a long row", 1, vec![20_000], Values::Random, 0),
         Scale::Gpu => {
@@ -220,15 +246,8 @@ mod tests {
 
     /// Selects by sorting and writes into the case's own memory.
     fn run(case: &mut Case, spec: &TopkSpec) {
-        let entries = match &case.args[2] {
-            Arg::Pointer { strides, .. } => strides[0] as usize,
-            Arg::Scalar(_) | Arg::Tensor(_) => panic!("pointer"),
-        };
-        let table: Vec<i32> = case.buffers[2]
-            .segments
-            .first()
-            .map(|s| s.bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect())
-            .unwrap_or_default();
+        let entries = (spec.lens.iter().copied().max().unwrap_or(0) as usize).div_ceil(PAGE_SLOTS);
+        let table = spec.table(entries);
         for row in 0..spec.lens.len() {
             let logits = spec.row(row);
             let table = &table[row / spec.next_n * entries..];
