@@ -49,6 +49,58 @@ fn reverse_in_place(#[read_write] input: Rows<f32>, #[write_all] output: Rows<f3
 }
 const STORE_TO_INPUT_LINE: u32 = line!() - 4;
 
+/// The same, with a barrier that one of the two warps reaches once more than the other, at the end.
+#[kernel(warps = 2)]
+fn warps_apart(#[read] input: Rows<f32>, #[write_all] output: Rows<f32>, len: Scalar<i32>) {
+    let i = thread::id();
+    pdl::wait();
+    if i < len {
+        let value = input.row(cta::x()).at(len - 1 - i).load();
+        output.row(cta::x()).at(i).store(value);
+    }
+    if warp::id() < 1 {
+        cta::sync();
+    }
+}
+const WARPS_APART_LINE: u32 = line!() - 3;
+
+/// The same, with a barrier of the warp for two of its lanes.
+#[kernel(warps = 2)]
+fn lanes_apart(#[read] input: Rows<f32>, #[write_all] output: Rows<f32>, len: Scalar<i32>) {
+    let i = thread::id();
+    pdl::wait();
+    if i < len {
+        let value = input.row(cta::x()).at(len - 1 - i).load();
+        output.row(cta::x()).at(i).store(value);
+    }
+    if lane::id() < 2 {
+        warp::sync();
+    }
+}
+const LANES_APART_LINE: u32 = line!() - 3;
+
+/// The same, in steps that the caller chooses: of none, it does not end.
+#[kernel(warps = 2)]
+fn reverse_in_steps(#[read] input: Rows<f32>, #[write_all] output: Rows<f32>, len: Scalar<i32>) {
+    pdl::wait();
+    for i in (thread::id()..len).step_by(len - LEN) {
+        let value = input.row(cta::x()).at(len - 1 - i).load();
+        output.row(cta::x()).at(i).store(value);
+    }
+}
+const ENDLESS_LINES: std::ops::RangeInclusive<u32> = line!() - 5..=line!() - 2;
+
+/// The same, from a row that nobody has.
+#[kernel(warps = 2)]
+fn reverse_far_row(#[read] input: Rows<f32>, #[write_all] output: Rows<f32>, len: Scalar<i32>) {
+    let i = thread::id();
+    pdl::wait();
+    if i < len {
+        let value = input.row(cta::x() + (1 << 20)).at(len - 1 - i).load();
+        output.row(cta::x()).at(i).store(value);
+    }
+}
+
 /// Two rows of `LEN` elements, each row a mapping of its own, 2^33 bytes apart: far beyond 32 bits.
 fn case() -> Case {
     const STRIDE: i64 = 1 << 31;
@@ -116,6 +168,36 @@ fn a_write_past_a_row_is_found_at_its_line_and_named_by_its_argument() {
     let element = finding.element.as_deref().unwrap();
     assert!(element.starts_with("`output`[60]"), "{element}");
     assert!(!(case().verify)(&run.buffers).failures.is_empty(), "the judge sees it too");
+}
+
+#[test]
+fn a_barrier_that_not_every_thread_reaches_is_found_though_the_others_have_ended() {
+    for (kernel, kind, line) in [
+        (warps_apart(), FindingKind::BarrierMisuse, WARPS_APART_LINE),
+        (lanes_apart(), FindingKind::DivergentCollective, LANES_APART_LINE),
+    ] {
+        let run = run(&compile(&kernel.unwrap()).unwrap(), &case()).unwrap();
+        assert_eq!(run.findings.len(), 1, "{:#?}", run.findings);
+        assert_eq!(run.findings[0].kind, kind, "{:#?}", run.findings);
+        assert_eq!(run.findings[0].access.as_ref().unwrap().rust.unwrap().line, line);
+    }
+}
+
+#[test]
+fn a_loop_without_end_is_an_error_at_its_line() {
+    match run(&compile(&reverse_in_steps().unwrap()).unwrap(), &case()) {
+        Err(RunError::Endless { at, .. }) => assert!(ENDLESS_LINES.contains(&at.line), "{at}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_address_far_from_every_buffer_is_named_by_the_argument_that_it_came_from() {
+    let run = run(&compile(&reverse_far_row().unwrap()).unwrap(), &case()).unwrap();
+    let finding = &run.findings[0];
+    assert_eq!(finding.kind, FindingKind::OutOfBounds);
+    assert_eq!(finding.element.as_deref(), Some("an address far outside `input`"));
+    assert!(!finding.detail.contains("output"), "{}", finding.detail);
 }
 
 #[test]

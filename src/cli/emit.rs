@@ -57,8 +57,18 @@ enum View {
     Sass,
 }
 
+/// Options that do not go together.
+#[derive(Debug, thiserror::Error)]
+enum EmitError {
+    #[error("`--counts` counts instructions of the machine code: give it with `--view sass`")]
+    NothingToCount,
+}
+
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let entry = select::entry(context.entries, &args.kernel)?;
+    if args.counts && args.view != View::Sass {
+        return Err(EmitError::NothingToCount.into());
+    }
     let variant = select::variant(entry, args.target, args.variant.as_deref())?;
     let sources = Sources::new(context.entries);
     let kernel = match variant.kernel {

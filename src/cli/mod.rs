@@ -100,7 +100,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     .write_global();
 
     let context = Context { entries, offline: cli.offline };
-    let outcome = match &cli.command {
+    let run = || match &cli.command {
         Command::Check(args) => check::run(args, &context),
         Command::Emit(args) => emit::run(args, &context),
         Command::Bench(args) => bench::run(args, &context),
@@ -114,6 +114,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::GpuTest(args) => gpu_test::run(args, &context),
         Command::Torch(args) => torch::run(args, &context),
     };
+    let outcome = select::distinct(entries).map_err(Into::into).and_then(|()| run());
     outcome.unwrap_or_else(|error| {
         eprintln!("\x1b[1;31merror\x1b[0m\x1b[1m: {error}\x1b[0m");
         let mut cause = error.source();

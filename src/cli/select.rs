@@ -12,9 +12,21 @@ pub enum SelectError {
     Variant { kernel: String, label: String, target: Target, known: String },
     #[error("no kernels here: `lathe::cli::main` was given an empty list")]
     NoKernels,
+    #[error("two kernels here are called `{name}`, from {first} and {second}: give one of the entries another name")]
+    SameName { name: &'static str, first: &'static str, second: &'static str },
 }
 
-/// The entries called `names`, or all of them if there are no names.
+/// Refuses lists in which a name means two kernels.
+pub fn distinct(entries: &[Entry]) -> Result<(), SelectError> {
+    for (i, entry) in entries.iter().enumerate() {
+        if let Some(same) = entries[..i].iter().find(|other| other.name == entry.name) {
+            return Err(SelectError::SameName { name: entry.name, first: same.file, second: entry.file });
+        }
+    }
+    Ok(())
+}
+
+/// The entries called `names`, each once, or all of them if there are no names.
 pub fn entries<'a>(entries: &'a [Entry], names: &[String]) -> Result<Vec<&'a Entry>, SelectError> {
     if entries.is_empty() {
         return Err(SelectError::NoKernels);
@@ -22,7 +34,8 @@ pub fn entries<'a>(entries: &'a [Entry], names: &[String]) -> Result<Vec<&'a Ent
     if names.is_empty() {
         return Ok(entries.iter().collect());
     }
-    names.iter().map(|name| entry(entries, name)).collect()
+    let first = |(i, name): &(usize, &String)| !names[..*i].contains(name);
+    names.iter().enumerate().filter(first).map(|(_, name)| entry(entries, name)).collect()
 }
 
 /// The entry called `name`.

@@ -1,8 +1,8 @@
 //! The verifier: what every kernel must satisfy, whoever made or edited it. Types come from the ops' signatures.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use super::{Access, Block, Inst, Kernel, Origin, ParamKind, Phase, TensorBox, Type, ValueId};
+use super::{Access, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, TensorBox, Type, ValueId};
 use crate::loc::Loc;
 use crate::ops::{CATALOGUE, Effect, Signature, Space, barrier, control, cp_async, pdl, role, tensor};
 
@@ -46,6 +46,15 @@ impl Kernel {
     /// Whether the kernel waits for the kernels before it.
     pub fn waits(&self) -> bool {
         self.insts().iter().any(|(_, inst)| std::ptr::eq(inst.op, &pdl::WAIT))
+    }
+
+    /// The arguments whose memory an instruction written at `loc` reads or writes.
+    pub fn arguments_touched_at(&self, loc: Loc) -> Vec<&Param> {
+        let insts: Vec<&Inst> = self.insts().into_iter().map(|(_, inst)| inst).collect();
+        let here = insts.iter().filter(|inst| inst.loc == loc && !inst.op.is_pure());
+        let pointers = here.flat_map(|inst| &inst.operands).filter(|id| matches!(self.ty(**id), Type::Global(_)));
+        let touched: BTreeSet<usize> = pointers.filter_map(|id| self.pointee(&insts, *id)).collect();
+        touched.into_iter().map(|index| &self.params[index]).collect()
     }
 
     /// The parameter that a global address points into, given what defines each value.

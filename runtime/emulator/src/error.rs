@@ -1,5 +1,7 @@
 //! What can be wrong before a kernel runs, or stop it while it runs.
 
+use crate::finding::SourceLocation;
+
 /// Why PTX could not be read, a kernel could not be decoded, or a launch could not be made or finished.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -109,6 +111,8 @@ pub enum Error {
         limit: u64,
         /// Where the last instruction stands.
         line: u32,
+        /// Its place in the CUDA text, the innermost first. Empty without `-lineinfo`.
+        sources: Vec<SourceLocation>,
     },
     /// Memory could not be mapped as asked.
     #[error("buffer `{name}` cannot be mapped at {address:#x} with {len} bytes: {what}")]

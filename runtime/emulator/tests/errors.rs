@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Memory, kernel, text};
-use lathe_emulator::{Error, GlobalMemory, Init, Launch, Module, Options};
+use lathe_emulator::{Error, FindingKind, GlobalMemory, Init, Launch, Module, Options};
 
 const HEAD: &str = ".version 9.0\n.target sm_120a\n.address_size 64\n";
 
@@ -136,6 +136,21 @@ fn an_endless_loop_ends_at_the_step_limit() {
     let error =
         k.launch(&Launch::new([1, 1, 1], [32, 1, 1]).arg(0u64), &mut GlobalMemory::default(), &options).unwrap_err();
     assert!(matches!(error, Error::StepLimit { line: 10 | 11, limit: 100_000, .. }), "{error}");
+}
+
+#[test]
+fn lanes_may_end_before_a_barrier_unless_the_source_cannot_return_early() {
+    let early = "mov.u32 %r1, %tid.x;\nsetp.gt.u32 %p1, %r1, 40;\n@%p1 ret;\nbar.sync 0;";
+    let k = Module::parse(body(early)).unwrap().entry("k").unwrap();
+    let findings = |early_exit| {
+        let options = Options { early_exit, ..Options::default() };
+        let launch = Launch::new([1, 1, 1], [96, 1, 1]).arg(0u64);
+        k.launch(&launch, &mut GlobalMemory::default(), &options).unwrap().findings
+    };
+    assert_eq!(findings(true), []);
+    // Lanes of the second warp, and the whole third.
+    let kinds: Vec<_> = findings(false).iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::DivergentCollective, FindingKind::BarrierMisuse]);
 }
 
 #[test]

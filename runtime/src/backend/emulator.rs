@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use lathe_codegen::contract::{Arg, Buffer, Case, Scale};
 use lathe_codegen::ir::{Access as Declared, ParamKind, Phase, SharedTile};
+use lathe_codegen::loc::Loc;
 use lathe_codegen::target::Target;
 use lathe_emulator::{
-    Address, Checks, CpAsync, Declaration, Effect, GlobalMemory, Init, Launch, Module, Options, Rights, TensorMap,
+    Address, Checks, CpAsync, Declaration, Effect, GlobalMemory, Init, Launch, Module, Options, Rights, SourceLocation,
+    TensorMap,
 };
 
 use super::arguments::{check, marshal};
@@ -67,9 +69,16 @@ impl Loaded for Emulated<'_> {
             declarations: self.declarations(case, &memory),
         };
         let cp_async = if schedule.late_copies { CpAsync::Late } else { CpAsync::Eager };
-        let options = Options { seed: schedule.seed, cp_async, checks: self.checks, ..Options::default() };
+        let options = Options {
+            seed: schedule.seed,
+            cp_async,
+            checks: self.checks,
+            // The language has no `return`.
+            early_exit: false,
+            ..Options::default()
+        };
         let start = Instant::now();
-        let report = self.kernel.launch(&launch, &mut memory.global, &options)?;
+        let report = self.kernel.launch(&launch, &mut memory.global, &options).map_err(|error| self.endless(error))?;
         let elapsed = start.elapsed();
 
         let mut findings: Vec<Finding> = Vec::new();
@@ -131,9 +140,31 @@ impl Emulated<'_> {
         })
     }
 
+    /// An endless loop, at the author's line.
+    fn endless(&self, error: lathe_emulator::Error) -> RunError {
+        match &error {
+            lathe_emulator::Error::StepLimit { cta, limit, sources, .. } => match self.author(sources) {
+                Some((_, at)) => RunError::Endless { cta: *cta, limit: *limit, at },
+                None => error.into(),
+            },
+            _ => error.into(),
+        }
+    }
+
+    /// The innermost place that the author wrote, as lines of the CUDA text and of Rust; helpers of the printed text are
+    /// nobody's lines.
+    fn author(&self, sources: &[SourceLocation]) -> Option<(u32, Loc)> {
+        sources.iter().find_map(|place| Some((place.line, rust_line(&self.program.cuda, place.line)?)))
+    }
+
     fn explain(&self, found: lathe_emulator::Finding, case: &Case, memory: &Memory) -> Finding {
         let access = self.access(found.access);
         let other = found.other.map(|other| self.access(other));
+        let far = || {
+            let touched = self.program.kernel.arguments_touched_at(access.rust?);
+            let names: Vec<_> = touched.iter().map(|param| format!("`{}`", param.name)).collect();
+            (!names.is_empty()).then(|| format!("an address far outside {}", names.join(" and ")))
+        };
         Finding {
             kind: found.kind,
             kernel: found.kernel,
@@ -143,7 +174,7 @@ impl Emulated<'_> {
                     let offset = variable.map_or(offset, |(_, inside)| inside);
                     shared_element(&self.program.cuda.tiles, offset)
                 }
-                Address::Global { address, .. } => memory.element(case, address),
+                Address::Global { address, .. } => memory.element(case, address).or_else(far),
                 Address::Raw(_) => None,
             }),
             help: finding::help(found.kind, &access, other.as_ref()),
@@ -154,9 +185,7 @@ impl Emulated<'_> {
     }
 
     fn access(&self, access: lathe_emulator::Access) -> Access {
-        // The innermost place that the author wrote; helpers of the printed text are nobody's lines.
-        let cuda = &self.program.cuda;
-        let place = access.sources.iter().find_map(|place| Some((place.line, rust_line(cuda, place.line)?)));
+        let place = self.author(&access.sources);
         Access {
             rust: place.map(|(_, loc)| loc),
             cuda_line: place.map(|(line, _)| line).or(access.sources.last().map(|place| place.line)),
@@ -264,7 +293,9 @@ impl Memory {
         let buffer = &case.buffers[index];
         Some(if address < *base {
             format!("{} bytes before `{}`", base - address, buffer.name)
-        } else if address - base >= buffer.len {
+        } else if address - base == buffer.len {
+            format!("the end of `{}`", buffer.name)
+        } else if address - base > buffer.len {
             format!("{} bytes past the end of `{}`", address - base - buffer.len, buffer.name)
         } else {
             let mapped = buffer.slice(address - base, 1).is_some();

@@ -8,6 +8,7 @@ mod finding;
 use std::time::Duration;
 
 use lathe_codegen::contract::{Buffer, Case, Scale};
+use lathe_codegen::loc::Loc;
 use lathe_codegen::target::Target;
 
 pub use arguments::ArgumentError;
@@ -70,6 +71,19 @@ pub enum RunError {
     /// The arguments do not fit the kernel.
     #[error(transparent)]
     Argument(#[from] ArgumentError),
+    /// The kernel does not come to an end.
+    #[error(
+        "CTA ({}, {}, {}) has executed {limit} instructions without reaching the end, the last at {at}: an endless loop?",
+        .cta[0], .cta[1], .cta[2]
+    )]
+    Endless {
+        /// The CTA.
+        cta: [u32; 3],
+        /// Warp instructions that it may execute.
+        limit: u64,
+        /// Where the author wrote the last one.
+        at: Loc,
+    },
     /// The emulator refused or gave up.
     #[error(transparent)]
     Emulator(#[from] lathe_emulator::Error),

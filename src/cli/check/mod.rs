@@ -78,11 +78,16 @@ pub(super) enum CheckError {
     ForeignTarget { target: Target },
     #[error("no case's name contains `{filter}`")]
     NoCase { filter: String },
+    #[error("`--compare` compares a GPU with the emulator: give it with `--backend cuda`")]
+    NothingToCompare,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let start = Instant::now();
     let entries = select::entries(context.entries, &args.kernel)?;
+    if args.compare && args.backend != BackendName::Cuda {
+        return Err(CheckError::NothingToCompare.into());
+    }
     let (backend, default_targets): (Box<dyn Backend>, Vec<Target>) = match args.backend {
         BackendName::Emulator => (Box::new(EmulatorBackend { fast: args.fast }), Target::ALL.to_vec()),
         BackendName::Cuda => {
@@ -91,7 +96,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             (Box::new(backend), own.into_iter().collect())
         }
     };
-    let targets = if args.target.is_empty() { default_targets } else { args.target.clone() };
+    let mut targets = if args.target.is_empty() { default_targets } else { args.target.clone() };
+    targets.sort_unstable();
+    targets.dedup();
     if targets.is_empty() {
         return Err(CheckError::NoTarget.into());
     }
@@ -114,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         targets: &targets,
         filter: &args.filter,
         seeds: args.seeds,
-        compare: (args.compare && args.backend == BackendName::Cuda).then(EmulatorBackend::default),
+        compare: args.compare.then(EmulatorBackend::default),
     };
     let rows = checker.check(&entries)?;
     let failed = rows.iter().any(|row| !row.passed());

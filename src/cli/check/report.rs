@@ -15,6 +15,8 @@ use lathe_runtime::backend::Finding;
 
 /// How many failed cases of a row are shown.
 const SHOWN: usize = 3;
+/// How many lines of a failed case are shown.
+const LINES: usize = 8;
 
 /// Every message once, however many targets, variants and cases it was met in.
 pub fn diagnostics(rows: &[Row], sources: &Sources) {
@@ -67,8 +69,12 @@ fn wrong_results(row: &Row, failures: &[Failure], met: &[String]) {
     let (kernel, met) = (&row.kernel, met.join(", "));
     for failure in failures.iter().take(SHOWN) {
         eprintln!("\x1b[1;91merror\x1b[0m\x1b[1m: `{kernel}` fails case `{}`, for {met}\x1b[0m", failure.case);
-        for what in &failure.what {
+        for what in failure.what.iter().take(LINES) {
             eprintln!("  {what}");
+        }
+        let more = failure.what.len().saturating_sub(LINES);
+        if more > 0 {
+            eprintln!("  and {more} more; `--json` has them all");
         }
         eprintln!();
     }

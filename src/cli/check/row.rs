@@ -1,9 +1,11 @@
 //! One row of the result for each kernel, variant and target: compiling, running, judging.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use lathe_codegen::contract::{Case, Scale};
+use lathe_codegen::contract::{Case, Scale, Verdict};
 use lathe_codegen::entry::{Cases, Entry, Variant};
 use lathe_codegen::ir::{ParamKind, Phase};
 use lathe_codegen::target::Target;
@@ -72,7 +74,8 @@ pub struct Failure {
 
 impl Row {
     pub fn passed(&self) -> bool {
-        self.errors.is_empty() && self.outcome.findings.is_empty() && self.outcome.passed == self.outcome.cases
+        let Outcome { cases, passed, findings, failures, .. } = &self.outcome;
+        self.errors.is_empty() && findings.is_empty() && failures.is_empty() && passed == cases
     }
 }
 
@@ -180,7 +183,7 @@ impl Checker<'_> {
     fn finish(&self, prepared: Prepared, known: &mut HashMap<(String, String), Outcome>) -> Row {
         let Prepared { mut row, program: Some(program), cases, findings } = prepared else { return prepared.row };
         let key = (row.label.clone(), what_runs(&program, self.backend));
-        let outcome = known.entry(key).or_insert_with(|| self.run(&program, cases(self.backend.scale())));
+        let outcome = known.entry(key).or_insert_with(|| self.run(&program, &cases));
         row.outcome = outcome.clone();
         match self.agreement(&program, &cases).transpose() {
             Ok(agreement) => row.outcome.agreement = agreement,
@@ -193,14 +196,23 @@ impl Checker<'_> {
         row
     }
 
-    fn run(&self, program: &Program, mut cases: Vec<Case>) -> Outcome {
+    fn run(&self, program: &Program, cases: &Cases) -> Outcome {
+        let failed = |cases, case: &str, what| Outcome {
+            cases,
+            failures: vec![Failure { case: case.to_owned(), what: vec![what] }],
+            ..Outcome::default()
+        };
+        let mut cases = match guarded(|| cases(self.backend.scale())) {
+            Ok(cases) if cases.is_empty() => {
+                return failed(0, "none", "it has no cases, so nothing is known of its results".into());
+            }
+            Ok(cases) => cases,
+            Err(panic) => return failed(0, "none", format!("the function that makes its cases panicked: {panic}")),
+        };
         cases.retain(|case| case.name.contains(self.filter));
         let loaded = match self.backend.load(program) {
             Ok(loaded) => loaded,
-            Err(error) => {
-                let failures = vec![Failure { case: "loading".into(), what: vec![error.to_string()] }];
-                return Outcome { cases: cases.len(), failures, ..Outcome::default() };
-            }
+            Err(error) => return failed(cases.len(), "loading", error.to_string()),
         };
         let schedules = self.schedules();
         let outcomes = cases.into_par_iter().map(|case| run_case(&*loaded, &case, &schedules));
@@ -279,7 +291,10 @@ fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome
             }
         };
         fastest = fastest.min(run.elapsed);
-        let verdict = (case.verify)(&run.buffers);
+        let verdict = guarded(|| (case.verify)(&run.buffers)).unwrap_or_else(|panic| Verdict {
+            worst_row_diff: f64::NAN,
+            failures: vec![format!("the case's judge panicked: {panic}")],
+        });
         outcome.worst_row_diff = worst(outcome.worst_row_diff, verdict.worst_row_diff);
         outcome.lane_instructions += run.lane_instructions;
         if what.is_empty() {
@@ -295,6 +310,15 @@ fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome
         outcome.failures.push(Failure { case: case.name.clone(), what });
     }
     outcome
+}
+
+/// What the author's own function gives, or what it said when it panicked: one kernel's fault is not another's.
+fn guarded<T>(function: impl FnOnce() -> T) -> Result<T, String> {
+    let text = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or("(no message)".to_owned(), |text| (*text).to_owned()),
+    };
+    catch_unwind(AssertUnwindSafe(function)).map_err(text)
 }
 
 fn under(schedule: Schedule) -> String {

@@ -7,7 +7,7 @@ use super::clock::{Clock, WarpClock};
 use super::shadow::{Conflict, IN_FLIGHT, Kind, Shadow, Touch};
 use crate::exec::Cx;
 use crate::exec::async_copy::{BulkCopy, Copy, Direction};
-use crate::exec::barrier::BARRIERS;
+use crate::exec::barrier::{BARRIERS, Participant};
 use crate::exec::cta::CtaState;
 use crate::exec::lanes::LANES;
 use crate::finding::FindingKind;
@@ -60,10 +60,10 @@ impl Races {
 
 impl CtaState {
     /// A barrier has completed: those who waited know what all participants knew, and did before they arrived.
-    pub fn barrier_synchronised(&mut self, barrier: usize, participants: &[(u32, u32, bool)]) {
+    pub fn barrier_synchronised(&mut self, barrier: usize, participants: &[Participant]) {
         let Some(races) = &mut self.races else { return };
         let mut all = std::mem::take(&mut races.barriers[barrier]);
-        for &(warp, lanes, waits) in participants {
+        for &Participant { warp, lanes, waits, .. } in participants {
             if waits {
                 races.warps[warp as usize].set(lanes, self.live[warp as usize], &all);
             }
@@ -140,15 +140,15 @@ impl Cx<'_> {
         }
         other.at(self.env.code, pc);
         let verb = |kind| match kind {
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Atomic => "atomic update",
+            Kind::Read => "a read",
+            Kind::Write => "a write",
+            Kind::Atomic => "an atomic update",
         };
         let detail = if copy && earlier == Kind::Read {
-            format!("a {} of bytes that an asynchronous store, not waited for, still reads", verb(kind))
+            format!("{} of bytes that an asynchronous store, not waited for, still reads", verb(kind))
         } else if copy {
             format!(
-                "a {} of bytes that an asynchronous copy, not waited for by this lane or not passed on to it, writes",
+                "{} of bytes that an asynchronous copy, not waited for by this lane or not passed on to it, writes",
                 verb(kind)
             )
         } else {
@@ -159,7 +159,7 @@ impl Cx<'_> {
                 "a barrier of the CTA or an mbarrier"
             };
             format!(
-                "a {} that nothing orders after the {} of the same bytes; {cure} between the two would",
+                "{} that nothing orders after {} of the same bytes; {cure} between the two would",
                 verb(kind),
                 verb(earlier)
             )

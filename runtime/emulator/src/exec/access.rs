@@ -339,7 +339,7 @@ impl<'a> Cx<'a> {
                 format!("{bytes} bytes at offset {} of `{}`, which has {} bytes", address - a.base, a.name, a.len)
             }
             Some(a) => format!("{bytes} bytes at {address:#x}, {} bytes before `{}`", a.base - address, a.name),
-            None => format!("{bytes} bytes at {address:#x}; nothing is mapped"),
+            None => format!("{bytes} bytes at {address:#x}; nothing near it is mapped"),
         };
         self.report(FindingKind::OutOfBounds, lane, Some(place), None, detail);
         None

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::Cx;
 use super::cta::CtaState;
-use crate::finding::FindingKind;
+use super::{Cx, Env};
+use crate::finding::{Access, FindingKind};
 
 /// Barriers of a CTA.
 pub(crate) const BARRIERS: usize = 16;
@@ -15,13 +15,24 @@ pub(crate) struct Barrier {
     /// Threads that must arrive; 0 for all threads of the CTA that have not ended.
     pub expected: u32,
     pub arrived: u32,
-    /// Who arrived in this generation: (warp, lanes, waits).
-    pub participants: Vec<(u32, u32, bool)>,
+    /// Who arrived in this generation.
+    pub participants: Vec<Participant>,
     /// bar.red so far, and of the last complete generation.
     pub all: bool,
     pub any: bool,
     pub count: u32,
     pub result: Reduction,
+}
+
+/// Lanes of a warp that have arrived at a barrier.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Participant {
+    pub warp: u32,
+    pub lanes: u32,
+    /// Whether they wait for the others.
+    pub waits: bool,
+    /// Where they arrived.
+    pub pc: u32,
 }
 
 /// What bar.red gives.
@@ -62,8 +73,8 @@ impl Cx<'_> {
             self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), None, None, detail);
         }
         let me = self.warp.id;
-        if self.cta.barriers[barrier].participants.iter().any(|&(warp, lanes, _)| warp == me && lanes & self.mask != 0)
-        {
+        let arrived = &self.cta.barriers[barrier].participants;
+        if arrived.iter().any(|p| p.warp == me && p.lanes & self.mask != 0) {
             let detail = format!("these lanes arrive at barrier {barrier} twice before it completes");
             self.report(FindingKind::BarrierMisuse, self.mask.trailing_zeros(), None, None, detail);
         }
@@ -73,19 +84,23 @@ impl Cx<'_> {
         state.expected = count;
         // With a count, hardware counts whole warps; without one, every thread that has not ended.
         state.arrived += if count == 0 { self.mask.count_ones() } else { 32 };
-        state.participants.push((self.warp.id, self.mask, sync));
-        self.cta.complete_barrier(barrier)
+        state.participants.push(Participant { warp: me, lanes: self.mask, waits: sync, pc: self.pc });
+        self.cta.complete_barrier(self.env, barrier)
     }
 }
 
 impl CtaState {
     /// Completes a barrier if everyone has arrived.
-    pub fn complete_barrier(&mut self, barrier: usize) -> bool {
-        let state = &mut self.barriers[barrier];
+    pub fn complete_barrier(&mut self, env: &Env<'_>, barrier: usize) -> bool {
+        let state = &self.barriers[barrier];
         let needed = if state.expected == 0 { self.live_threads } else { state.expected };
         if state.participants.is_empty() || state.arrived < needed {
             return false;
         }
+        if state.expected == 0 && !env.options.early_exit {
+            self.miss_ended_warps(env, barrier);
+        }
+        let state = &mut self.barriers[barrier];
         state.arrived = 0;
         state.expected = 0;
         state.result = Reduction { all: state.all, any: state.any, count: state.count };
@@ -97,6 +112,18 @@ impl CtaState {
         self.generations[barrier] += 1;
         self.progress += 1;
         true
+    }
+
+    /// Warps have ended without the barrier that all threads should reach.
+    fn miss_ended_warps(&mut self, env: &Env<'_>, barrier: usize) {
+        let ended = self.live.iter().filter(|lanes| **lanes == 0).count();
+        let Some(first) = self.barriers[barrier].participants.first().filter(|_| ended > 0) else { return };
+        let detail = format!(
+            "{ended} of the CTA's {} warps have ended without it; every thread must reach a barrier equally often",
+            self.live.len()
+        );
+        let access = Access::new(env.code, first.pc, self.id, first.warp, first.lanes.trailing_zeros());
+        self.findings.add(env.code, FindingKind::BarrierMisuse, access, None, None, detail);
     }
 
     /// The first mbarrier whose phase has begun and cannot end, and what it waits for.
@@ -115,12 +142,12 @@ impl CtaState {
     }
 
     /// Lanes have ended; barriers that wait for all threads no longer wait for them.
-    pub fn lanes_end(&mut self, warp: u32, lanes: u32) {
+    pub fn lanes_end(&mut self, env: &Env<'_>, warp: u32, lanes: u32) {
         self.live_threads -= lanes.count_ones();
         self.live[warp as usize] &= !lanes;
         for barrier in 0..BARRIERS {
             if self.barriers[barrier].expected == 0 {
-                self.complete_barrier(barrier);
+                self.complete_barrier(env, barrier);
             }
         }
         self.progress += 1;

@@ -160,9 +160,14 @@ impl Cta {
             let mut cx = Cx { warp, cta: &mut self.state, env, mask: 0, pc: 0 };
             let stop = run_warp(&mut cx, fuel);
             if self.state.instructions > env.options.step_limit {
-                let line = env.code.lines[self.warps[at].position() as usize];
-                let (kernel, limit) = (env.code.name.clone(), env.options.step_limit);
-                return Err(Error::StepLimit { kernel, cta: self.state.id, limit, line });
+                let pc = self.warps[at].position();
+                return Err(Error::StepLimit {
+                    kernel: env.code.name.clone(),
+                    cta: self.state.id,
+                    limit: env.options.step_limit,
+                    line: env.code.lines[pc as usize],
+                    sources: env.code.sources(pc),
+                });
             }
             let moved = self.state.progress != before.1;
             let warp = &mut self.warps[at];

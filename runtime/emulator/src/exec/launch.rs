@@ -94,6 +94,9 @@ pub struct Options {
     pub cp_async: CpAsync,
     /// Which checks run.
     pub checks: Checks,
+    /// Threads may end before a barrier or a warp-wide operation that others still execute: hardware does not wait for
+    /// them. A kernel whose source cannot return early has left such a barrier out for some of its threads.
+    pub early_exit: bool,
     /// Warp instructions that one CTA may execute.
     pub step_limit: u64,
     /// Count memory traffic: [`Report::traffic`].
@@ -104,7 +107,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 0, cp_async: CpAsync::Eager, checks: Checks::ALL, step_limit: 1 << 32, traffic: false, threads: 0 }
+        Self {
+            seed: 0,
+            cp_async: CpAsync::Eager,
+            checks: Checks::ALL,
+            early_exit: true,
+            step_limit: 1 << 26,
+            traffic: false,
+            threads: 0,
+        }
     }
 }
 

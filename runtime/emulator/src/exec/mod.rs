@@ -125,6 +125,11 @@ impl Cx<'_> {
         Access::new(self.env.code, self.pc, self.cta.id, self.warp.id, lane)
     }
 
+    /// Those of `members` that an operation of the whole warp must wait for.
+    pub fn needed(&self, members: u32) -> u32 {
+        members & if self.env.options.early_exit { self.warp.live() } else { self.warp.launched }
+    }
+
     /// For operations that need all of `lanes` at once: true when they are here, or when the wait for them is over.
     pub fn converged(&mut self, lanes: u32) -> bool {
         let missing = lanes & !self.mask;

@@ -47,6 +47,8 @@ pub(crate) struct Warp {
     pub id: u32,
     pub rows: Vec<Row>,
     pub preds: Vec<u32>,
+    /// Lanes that the launch gave it.
+    pub launched: u32,
     /// The running fragment's lanes.
     pub active: u32,
     pub fragments: Vec<Fragment>,
@@ -84,6 +86,7 @@ impl Warp {
             id: 0,
             rows: Vec::new(),
             preds: Vec::new(),
+            launched: 0,
             active: 0,
             fragments: Vec::new(),
             current: 0,
@@ -109,7 +112,7 @@ impl Warp {
         let first = id * LANES as u32;
         let lanes = env.threads.saturating_sub(first).min(LANES as u32);
         let mask = if lanes == LANES as u32 { FULL } else { (1 << lanes) - 1 };
-        self.id = id;
+        (self.id, self.launched) = (id, mask);
         self.rows.resize(code.rows, Row([0; LANES]));
         self.preds.resize(code.preds, 0);
         self.preds[1] = FULL;

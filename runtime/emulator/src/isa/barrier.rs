@@ -107,8 +107,8 @@ fn here(cx: &mut Cx<'_>, inst: &Inst) -> bool {
     if inst.aux & 1 == 0 {
         return true;
     }
-    let live = cx.warp.live();
-    cx.converged(live)
+    let needed = cx.needed(!0);
+    cx.converged(needed)
 }
 
 fn sync_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {

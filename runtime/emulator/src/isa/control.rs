@@ -47,7 +47,7 @@ fn exit(f: &mut Form<'_, '_>) -> Result<Run> {
 }
 
 pub(super) fn exit_lanes(cx: &mut Cx<'_>, _: &Inst) -> Flow {
-    cx.cta.lanes_end(cx.warp.id, cx.mask);
+    cx.cta.lanes_end(cx.env, cx.warp.id, cx.mask);
     Flow::Exit
 }
 

@@ -35,11 +35,11 @@ fn member_mask(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> u32 {
     members
 }
 
-/// The members of an exchange, all here but those that have ended; `None` to wait for them.
+/// The members of an exchange, all here but those that may have ended; `None` to wait for them.
 fn members(cx: &mut Cx<'_>, inst: &Inst, operand: usize) -> Option<u32> {
     let members = member_mask(cx, inst, operand);
-    let live = cx.warp.live();
-    cx.converged(members & live).then_some(members)
+    let needed = cx.needed(members);
+    cx.converged(needed).then_some(members)
 }
 
 /// One undefined input makes the result of every lane undefined.
@@ -328,7 +328,7 @@ fn warp_sync(f: &mut Form<'_, '_>) -> Result<Run> {
     fn sync(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         let members = member_mask(cx, inst, 0);
         let here = cx.mask | cx.warp.at_warp_barrier(members);
-        let expected = members & cx.warp.live();
+        let expected = cx.needed(members);
         if expected & !here != 0 && !cx.converged(expected) {
             cx.warp.meeting = members;
             return Flow::Park;

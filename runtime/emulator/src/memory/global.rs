@@ -31,6 +31,8 @@ pub enum Rights {
 const UNDEFINED_FILL: u8 = 0xcb;
 /// Bytes left unmapped between allocations made by [`GlobalMemory::allocate`].
 const GUARD_BYTES: u64 = 1 << 16;
+/// Bytes within which an address counts as a slip off an allocation.
+const NEAR: u64 = 1 << 20;
 const FIRST_ADDRESS: u64 = 0x7_0000_0000;
 /// Addresses of global memory stop here.
 const LAST_ADDRESS: u64 = 1 << 62;
@@ -230,11 +232,15 @@ impl GlobalMemory {
         self.allocations.get(index)
     }
 
-    /// The allocation nearest to an address that is in none, for messages.
+    /// The allocation nearest to an address that is in none, for messages; none where the address is so far off that a
+    /// neighbour would only mislead.
     pub(crate) fn nearest(&self, address: u64) -> Option<&Allocation> {
-        self.allocations.iter().min_by_key(|a| {
-            if address < a.base { a.base - address } else { address.saturating_sub(a.base + a.len - 1) }
-        })
+        let distance = |a: &Allocation| match address < a.base {
+            true => a.base - address,
+            false => address.saturating_sub(a.base + a.len - 1),
+        };
+        let nearest = self.allocations.iter().min_by_key(|a| distance(a))?;
+        (distance(nearest) < NEAR).then_some(nearest)
     }
 }
 
