@@ -203,6 +203,8 @@ pub struct Work {
     pub flops: u64,
     /// What the tensor cores multiply, if they do.
     pub multiplies: Option<Dtype>,
+    /// Loads that wait for each other before the first result: an index, then what it points at, count 2.
+    pub chain: u32,
     /// Turns that the main loop of a CTA makes, summed over the grid; 0 where no loop is timed by turns.
     pub turns: u64,
 }

@@ -94,6 +94,7 @@ pub fn work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
         streamed: keys * key_bytes,
         flops: 2 * logits * heads * HEAD_DIM as u64,
         multiplies: Some(format.dtype()),
+        chain: 2,
         turns,
     })
 }
@@ -419,6 +420,7 @@ mod tests {
             streamed: 2 * 128 * 128,
             flops: 2 * 2 * 128 * 64 * 128,
             multiplies: Some(Dtype::E4m3),
+            chain: 2,
             turns: 4,
         };
         assert_eq!(work, expected);

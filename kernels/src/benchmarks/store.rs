@@ -45,7 +45,7 @@ pub fn scatter_work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
     let rows = u64::from(size.keys);
     let read = rows * (HEAD_DIM as u64 * 2 + 8);
     let written = rows * stored_bytes(format);
-    Ok(Work { read, written, streamed: read + written, ..Work::default() })
+    Ok(Work { read, written, streamed: read + written, chain: 1, ..Work::default() })
 }
 
 /// Tokens of decode steps and of prefill chunks.
@@ -71,7 +71,7 @@ pub fn fused_work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
     let stored = rows / RATIO_4 as u64;
     let read = rows * (4 + 4) + stored * (HEAD_DIM * 2 + ROPE_DIMS * 4) as u64 + HEAD_DIM as u64 * 4;
     let written = stored * stored_bytes(format);
-    Ok(Work { read, written, streamed: read + written, ..Work::default() })
+    Ok(Work { read, written, streamed: read + written, chain: 2, ..Work::default() })
 }
 
 fn stored_bytes(format: KeyFormat) -> u64 {

@@ -35,7 +35,7 @@ pub fn work(size: &Size) -> Result<Work, SizeError> {
     let pages: u64 =
         lens.iter().map(|&len| u64::from(size.top_k).min((len as u64).div_ceil(PAGE_SLOTS as u64)) * 4).sum();
     let written = rows * u64::from(size.top_k) * 4;
-    Ok(Work { read: logits + pages + rows * 4, written, streamed: logits, ..Work::default() })
+    Ok(Work { read: logits + pages + rows * 4, written, streamed: logits, chain: 2, ..Work::default() })
 }
 
 /// Memory, arguments and judge; the arguments are those of [`TopkSpec::case`].

@@ -155,7 +155,7 @@ pub struct Prediction {
     pub tensor: f64,
     /// Issuing the main loop's instructions, one a clock and quarter of an SM.
     pub issue: f64,
-    /// Starting, and one chain of dependent loads.
+    /// Starting, the chain of dependent loads, and the first turn of the main loop.
     pub latency: f64,
 }
 
@@ -168,14 +168,20 @@ impl Prediction {
     }
 }
 
-/// Starting a CTA after the one before, a length, a page id, a key, a logit: measured with nothing else on an H200.
-const LATENCY: f64 = 1.4;
+/// An empty kernel behind another in a graph, microseconds, as measured on an H200.
+const START: f64 = 0.65;
+
+/// A global load on an idle device, microseconds: half of what two in a chain and a store take beyond [`START`].
+const LOAD: f64 = 0.38;
+
+/// Clocks of a warp for an instruction of the main loop, alone on its scheduler: most wait for the one before.
+const CLOCKS: f64 = 5.0;
 
 /// Schedulers of an SM.
 const SCHEDULERS: f64 = 4.0;
 
-/// What the model expects of a call: the latency of a chain of loads, and the slowest of memory, tensor cores and
-/// issue slots.
+/// What the model expects of a call: the latency of its chain of loads and of one turn of the main loop, then the
+/// slowest of memory, tensor cores and issue slots.
 pub fn predict(card: &Card, work: &Work, figures: &StaticFigures) -> Prediction {
     let us = 1e6;
     let memory = (work.read + work.written) as f64 / card.bandwidth * us;
@@ -186,8 +192,11 @@ pub fn predict(card: &Card, work: &Work, figures: &StaticFigures) -> Prediction 
     let sm_clocks = f64::from(card.sms) * card.clock;
     let tensor = work.flops as f64 / (rate * sm_clocks) * us;
     let warps = f64::from(figures.warps());
-    let issue = work.turns as f64 * warps * figures.loop_instructions as f64 / (SCHEDULERS * sm_clocks) * us;
-    Prediction { us: LATENCY + memory.max(tensor).max(issue), memory, tensor, issue, latency: LATENCY }
+    let of_a_turn = figures.loop_instructions as f64;
+    let issue = work.turns as f64 * warps * of_a_turn / (SCHEDULERS * sm_clocks) * us;
+    let first_turn = if work.turns > 0 { of_a_turn * CLOCKS / card.clock * us } else { 0.0 };
+    let latency = START + f64::from(work.chain) * LOAD + first_turn;
+    Prediction { us: latency + memory.max(tensor).max(issue), memory, tensor, issue, latency }
 }
 
 #[cfg(test)]
@@ -231,13 +240,18 @@ mod tests {
             flops: 2 * keys * 64 * 128,
             multiplies: Some(Dtype::Bf16),
             turns: keys / 64,
+            chain: 2,
             ..Work::default()
         };
         let h200 = predict(&CARDS[2], &work, &figures);
         assert!((h200.memory - 63.85).abs() < 0.1, "{h200:?}");
         assert!(h200.issue > h200.memory && h200.issue < 1.2 * h200.memory, "{h200:?}");
-        assert_eq!(h200.us, h200.issue + LATENCY);
+        assert_eq!(h200.us, h200.issue + h200.latency);
+        assert_eq!(h200.bound(), "issue slots");
         let light = predict(&CARDS[2], &Work { turns: 0, flops: 0, ..work }, &figures);
-        assert_eq!(light.us, light.memory + LATENCY);
+        assert_eq!((light.us, light.latency), (light.memory + light.latency, START + 2.0 * LOAD));
+        assert_eq!(light.bound(), "memory");
+        let tiny = predict(&CARDS[2], &Work { chain: 1, read: 1_000, ..Work::default() }, &figures);
+        assert_eq!(tiny.bound(), "latency");
     }
 }
