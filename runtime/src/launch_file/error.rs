@@ -49,6 +49,8 @@ pub enum Problem {
     ArgumentCount { kernel: String, expected: usize, params: String, given: usize },
     #[error("argument {index} (`{name}`) of kernel `{kernel}` is `{expected}`, and the launch file gives {given}")]
     ArgumentType { kernel: String, index: usize, name: String, expected: String, given: String },
+    #[error("argument {index} (`{name}`): {reason}")]
+    Tensor { index: usize, name: String, reason: lathe_emulator::Error },
     #[error("argument {index} (`{name}`) starts {offset} bytes into buffer `{buffer}`, which has {len}")]
     Offset { index: usize, name: String, offset: u64, buffer: String, len: u64 },
 }

@@ -21,8 +21,12 @@
 //!
 //! # Arguments
 //! One for each parameter of the kernel, in order: a buffer by name; `{ buffer = "x", offset = 512 }`, with an offset
-//! in bytes; a scalar by its type; `{ struct = [..] }`, a C struct passed by value, of any of these. A null pointer is
-//! `{ u64 = 0 }`.
+//! in bytes; a scalar by its type; `{ struct = [..] }`, a C struct passed by value, of any of these; a tensor map. A null
+//! pointer is `{ u64 = 0 }`.
+//!
+//! A tensor map is `{ tensor = "x", box = [64, 128], swizzle = 128 }`: the box that a copy moves, outermost extent first,
+//! and 32, 64 or 128 for the bytes whose 16-byte chunks are permuted, 0 for none. The tensor is the buffer as its shape
+//! says; `dims` and `strides` (in elements, one for each dimension but the last), and an `offset` in bytes, say otherwise.
 //!
 //! # Contents of a buffer
 //! | fill | contents |
@@ -51,7 +55,7 @@ mod template;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use lathe_emulator::Effect;
+use lathe_emulator::{Effect, TensorSwizzle};
 
 pub use element::{Element, Number};
 pub use error::{LaunchFileError, Problem};
@@ -105,6 +109,25 @@ pub enum Value {
     },
     /// A C struct by value.
     Struct(Vec<Argument>),
+    /// A tensor map by value.
+    Tensor(Tensor),
+}
+
+/// A tensor in a buffer and the box that a copy moves, outermost dimension first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Index into [`LaunchFile::buffers`].
+    pub buffer: usize,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// Elements along each dimension; none for the buffer's shape.
+    pub dims: Option<Vec<u64>>,
+    /// Elements from one to the next along each dimension but the last; none for one behind the other.
+    pub strides: Option<Vec<u64>>,
+    /// Elements of the box along each dimension.
+    pub box_dims: Vec<u32>,
+    /// How the box lies in shared memory.
+    pub swizzle: TensorSwizzle,
 }
 
 /// Memory that is there before the launch.

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use lathe_emulator::{
-    Address, Declaration, Effect, GlobalMemory, Init, Kernel, Launch, Options, Param, Report, Rights,
+    Address, Declaration, Effect, GlobalMemory, Init, Kernel, Launch, Options, Param, Report, Rights, TensorMap,
 };
 
 use super::contents::{Contents, contents};
-use super::{Argument, Buffer, Element, LaunchFile, LaunchFileError, Problem, Value, npy};
+use super::{Argument, Buffer, Element, LaunchFile, LaunchFileError, Problem, Tensor, Value, npy};
 
 /// Bytes that all buffers of a launch may take.
 const MOST_BYTES: u64 = 1 << 30;
@@ -206,6 +206,7 @@ impl Prepared {
                 Value::Buffer { buffer, .. } => format!("the address of buffer `{}`", self.file.buffers[*buffer].name),
                 Value::Scalar { element, number } => format!("{element} {number}"),
                 Value::Struct(_) => format!("a struct of {} bytes", bytes.len()),
+                Value::Tensor(tensor) => format!("a tensor map of `{}`", self.file.buffers[tensor.buffer].name),
             },
         };
         Err(problem.at(argument.span.clone()))
@@ -215,6 +216,9 @@ impl Prepared {
         match &argument.value {
             Value::Scalar { .. } => Ok(()),
             Value::Struct(fields) => fields.iter().try_for_each(|field| self.check_offsets(index, param, field)),
+            Value::Tensor(tensor) => self.tensor_map(tensor, 0).check().map_err(|reason| {
+                Problem::Tensor { index, name: param.name.clone(), reason }.at(argument.span.clone())
+            }),
             &Value::Buffer { buffer, offset } => {
                 let len = self.len(&self.file.buffers[buffer], &self.contents[buffer]);
                 if offset < len {
@@ -226,11 +230,38 @@ impl Prepared {
         }
     }
 
+    /// The tensor map of a tensor whose buffer begins at `base`; maps count dimensions from the innermost.
+    fn tensor_map(&self, tensor: &Tensor, base: u64) -> TensorMap {
+        let size = self.file.buffers[tensor.buffer].element.size() as u64;
+        let dims = tensor.dims.as_ref().unwrap_or(&self.contents[tensor.buffer].shape);
+        let tight = || {
+            dims.iter().rev().scan(1, |stride, dim| {
+                *stride *= dim;
+                Some(*stride * size)
+            })
+        };
+        let strides = match &tensor.strides {
+            Some(strides) => strides.iter().rev().map(|stride| stride * size).collect(),
+            None => tight().take(dims.len().saturating_sub(1)).collect(),
+        };
+        TensorMap {
+            address: base + tensor.offset,
+            element_bytes: size as u32,
+            dims: dims.iter().rev().copied().collect(),
+            strides,
+            box_dims: tensor.box_dims.iter().rev().copied().collect(),
+            swizzle: tensor.swizzle,
+        }
+    }
+
     /// Appends an argument as C lays it out.
     fn encode(&self, argument: &Argument, bases: &[u64], out: &mut Vec<u8>) {
         match &argument.value {
             Value::Buffer { buffer, offset } => out.extend_from_slice(&(bases[*buffer] + offset).to_le_bytes()),
             Value::Scalar { element, number } => element.encode(*number, out).expect("checked when read"),
+            Value::Tensor(tensor) => {
+                out.extend(self.tensor_map(tensor, bases[tensor.buffer]).encode().expect("checked before"));
+            }
             Value::Struct(fields) => {
                 for field in fields {
                     out.resize(out.len().next_multiple_of(alignment(field)), 0);
@@ -290,6 +321,7 @@ fn alignment(argument: &Argument) -> usize {
     match &argument.value {
         Value::Buffer { .. } => 8,
         Value::Scalar { element, .. } => element.size(),
+        Value::Tensor(_) => 64,
         Value::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
 }
@@ -304,6 +336,7 @@ fn fits(value: &Value, ty: &str) -> bool {
     let float = ty.starts_with(".f") || ty.starts_with(".bf");
     match value {
         Value::Struct(_) => true,
+        Value::Tensor(_) => ty.starts_with(".b"),
         Value::Buffer { .. } => !float,
         Value::Scalar { element, .. } => ty.starts_with(".b") && !float || element.is_float() == float,
     }

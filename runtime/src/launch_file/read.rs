@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use lathe_emulator::Effect;
+use lathe_emulator::{Effect, TensorSwizzle};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Argument, Buffer, Element, Fill, LaunchFile, LaunchFileError, Number, Problem, Value};
+use super::{Argument, Buffer, Element, Fill, LaunchFile, LaunchFileError, Number, Problem, Tensor, Value};
 
 type Result<T> = std::result::Result<T, LaunchFileError>;
 type Item<'a> = Spanned<DeValue<'a>>;
@@ -257,8 +257,8 @@ fn arguments(item: &Item<'_>, place: &str, buffers: &[Buffer]) -> Result<Vec<Arg
 }
 
 fn argument(item: &Item<'_>, buffers: &[Buffer]) -> Result<Argument> {
-    let accepted =
-        "a buffer's name, { buffer = \"x\", offset = 512 }, a scalar such as { i32 = 5 } or { struct = [..] }";
+    let accepted = "a buffer's name, { buffer = \"x\", offset = 512 }, a scalar such as { i32 = 5 }, { struct = [..] } or a tensor map, \
+         { tensor = \"x\", box = [64, 128], swizzle = 128 }";
     let span = item.span();
     if let DeValue::String(name) = item.get_ref() {
         return Ok(Argument { value: Value::Buffer { buffer: find(name, item, buffers)?, offset: 0 }, span });
@@ -270,6 +270,9 @@ fn argument(item: &Item<'_>, buffers: &[Buffer]) -> Result<Argument> {
         let offset = table.get("offset").map_or(Ok(0), |offset| unsigned(offset, "`offset` of an argument"))?;
         return Ok(Argument { value: Value::Buffer { buffer, offset }, span });
     }
+    if let Some(name) = table.get("tensor") {
+        return Ok(Argument { value: Value::Tensor(tensor(item, name, buffers)?), span });
+    }
     let mut keys = table.iter();
     let (Some((key, contents)), None) = (keys.next(), keys.next()) else {
         return Err(refused(item, "an argument", accepted));
@@ -278,7 +281,8 @@ fn argument(item: &Item<'_>, buffers: &[Buffer]) -> Result<Argument> {
         return Ok(Argument { value: Value::Struct(arguments(contents, "`struct`", buffers)?), span });
     }
     let Some(element) = Element::named(key.get_ref()) else {
-        let known = format!("`buffer`, `struct` or one of {}", list(Element::ALL.map(Element::name).into_iter()));
+        let known =
+            format!("`buffer`, `struct`, `tensor` or one of {}", list(Element::ALL.map(Element::name).into_iter()));
         let problem = Problem::UnknownKey { key: key.get_ref().to_string(), place: "an argument".into(), known };
         return Err(problem.at(key.span()));
     };
@@ -289,6 +293,37 @@ fn argument(item: &Item<'_>, buffers: &[Buffer]) -> Result<Argument> {
         return Err(problem.at(contents.span()));
     }
     Ok(Argument { value: Value::Scalar { element, number }, span })
+}
+
+fn tensor(item: &Item<'_>, name: &Item<'_>, buffers: &[Buffer]) -> Result<Tensor> {
+    let table = Table::of(item, "a tensor map".into())?;
+    table.only(&["tensor", "offset", "dims", "strides", "box", "swizzle"])?;
+    fn numbers<T: TryFrom<i128>>(item: &Item<'_>, place: &str) -> Result<Vec<T>> {
+        let items = array(item, place, "an array, outermost dimension first")?;
+        items.iter().map(|item| unsigned(item, place)).collect()
+    }
+    let Some(extents) = table.get("box") else {
+        let why = "elements that a copy moves along each dimension, outermost first";
+        return Err(Problem::Missing { place: table.place, key: "box", why }.at(table.span));
+    };
+    let swizzle = match table.get("swizzle") {
+        None => TensorSwizzle::None,
+        Some(bytes) => match unsigned::<u32>(bytes, "`swizzle` of a tensor map")? {
+            0 => TensorSwizzle::None,
+            32 => TensorSwizzle::B32,
+            64 => TensorSwizzle::B64,
+            128 => TensorSwizzle::B128,
+            _ => return Err(refused(bytes, "`swizzle` of a tensor map", "0, 32, 64 or 128 bytes")),
+        },
+    };
+    Ok(Tensor {
+        buffer: find(string(name, "`tensor` of an argument")?, name, buffers)?,
+        offset: table.get("offset").map_or(Ok(0), |offset| unsigned(offset, "`offset` of a tensor map"))?,
+        dims: table.get("dims").map(|dims| numbers(dims, "`dims` of a tensor map")).transpose()?,
+        strides: table.get("strides").map(|strides| numbers(strides, "`strides` of a tensor map")).transpose()?,
+        box_dims: numbers(extents, "`box` of a tensor map")?,
+        swizzle,
+    })
 }
 
 fn find(name: &str, item: &Item<'_>, buffers: &[Buffer]) -> Result<usize> {

@@ -23,6 +23,10 @@ pub fn template(kernel: &Kernel) -> String {
                 _ = write!(buffers, "\n[buffers.{name}]\ndtype = \"f32\"\nshape = [1024]\nfill = \"zeros\"\n");
                 format!("\"{name}\",")
             }
+            (_, 128) if param.align >= 64 => {
+                _ = write!(buffers, "\n[buffers.{name}]\ndtype = \"bf16\"\nshape = [64, 64]\nfill = \"zeros\"\n");
+                format!("{{ tensor = \"{name}\", box = [64, 64], swizzle = 128 }},")
+            }
             (ty, size) if size > 8 || param_is_array(ty, size) => format!("{{ struct = [] }},  # {size} bytes"),
             (".f32", _) => "{ f32 = 1.0 },".into(),
             (".f64", _) => "{ f64 = 1.0 },".into(),

@@ -76,7 +76,8 @@ const HELP: &str = "The launch file:
   shape = [4, 256]             # no fill: undefined until the kernel writes it
 
   Arguments, one for each parameter: a buffer by name, or { buffer = \"x\", offset = BYTES }; a scalar by its type, such
-  as { f32 = 0.5 }; a struct by value, { struct = [\"x\", { i32 = 5 }] }.
+  as { f32 = 0.5 }; a struct by value, { struct = [\"x\", { i32 = 5 }] }; a tensor map, { tensor = \"x\", box = [64, 128],
+  swizzle = 128 }, outermost extent first, with dims, strides (in elements) and offset where the buffer's shape is not it.
   Fills: \"undefined\", \"zeros\", \"iota\", { constant = 1.5 }, { values = [700, 130] }, { uniform = [-1, 1], seed = 7 },
   { normal = [0, 1], seed = 7 }, { file = \"x.npy\" }, { file = \"x.bin\" }. Paths are relative to the launch file.
   bf16 and 8-bit floats stand in .npy files as unsigned integers of their size.
