@@ -9,6 +9,7 @@ an output. `lathe torch check` on the dumps must agree.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -43,6 +44,9 @@ class Program:
     eager: Callable[[], bool] | None = None
     """For faults that no order of one graph shows: replays, and says whether memory was corrupted."""
     twin: lathe_dump.Captured | None = None
+    expected: list[torch.Tensor] | None = None
+    """The right outputs, for graphs that the driver does not clone, so that no order can be forced."""
+    ptx: dict[str, str] | None = None
 
 
 def rand(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -409,6 +413,272 @@ def scale_after(source, target, factor, waits):
 '''
 
 
+# ---- node kinds that PyTorch itself does not capture, and whoever launches beside it --------------------------------------------
+
+
+def splice(driver: lathe_dump.Driver, add: Callable[[ctypes.c_void_p, Any, ctypes.c_size_t], ctypes.c_void_p]) -> None:
+    """Adds a node to the graph under capture, after all that is on the current stream."""
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    status, identity, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+    before, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+    out = (ctypes.byref(status), ctypes.byref(identity), ctypes.byref(graph), ctypes.byref(before), ctypes.byref(count))
+    driver.call("cuStreamGetCaptureInfo_v2", stream, *out)
+    node = (ctypes.c_void_p * 1)(add(graph, before, count).value)
+    replace_dependencies = ctypes.c_uint(1)
+    driver.call("cuStreamUpdateCaptureDependencies", stream, node, ctypes.c_size_t(1), replace_dependencies)
+
+
+def child(fix: str | None = None) -> Program:
+    """The side stream launches another captured graph, which reads what the main stream writes again."""
+    driver, side = lathe_dump.Driver(), torch.cuda.Stream()
+    src, p, out = rand(N), rand(N), rand(N)
+    inner = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(inner):
+        torch.mul(p, 3.0, out=out)
+        out.add_(1.0)
+
+    def add(graph: ctypes.c_void_p, before: Any, count: ctypes.c_size_t) -> ctypes.c_void_p:
+        node = ctypes.c_void_p()
+        driver.call("cuGraphAddChildGraphNode", ctypes.byref(node), graph, before, count, ctypes.c_void_p(inner.raw_cuda_graph()))
+        return node
+
+    with lathe_dump.capture("child") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        g.name(role="persistent", P=p)
+        torch.mul(src, 2.0, out=p)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            splice(driver, add)
+        if fix == "join":
+            main.wait_stream(side)
+        p.fill_(7.0)
+        main.wait_stream(side)
+    return Program([g], [out], [src, p, inner])
+
+
+class _Conditional(ctypes.Structure):  # CUgraphNodeParams of a conditional node
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("reserved", ctypes.c_int * 3),
+        ("handle", ctypes.c_uint64),
+        ("kind", ctypes.c_int),
+        ("size", ctypes.c_uint),
+        ("bodies", ctypes.POINTER(ctypes.c_void_p)),
+        ("context", ctypes.c_void_p),
+        ("rest", ctypes.c_ubyte * 208),
+    ]
+
+
+def conditional() -> Program:
+    """The side stream fills P in the body of a conditional node, while the main stream reads it."""
+    driver, side = lathe_dump.Driver(), torch.cuda.Stream()
+    src, p, out = rand(N), rand(N), rand(N)
+
+    def add(graph: ctypes.c_void_p, before: Any, count: ctypes.c_size_t) -> ctypes.c_void_p:
+        context, node, inside = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        driver.call("cuCtxGetCurrent", ctypes.byref(context))
+        handle = ctypes.c_uint64()
+        assign_default = ctypes.c_uint(1)
+        driver.call("cuGraphConditionalHandleCreate", ctypes.byref(handle), graph, context, ctypes.c_uint(1), assign_default)
+        params = _Conditional(type=13, handle=handle.value, kind=0, size=1, context=context.value)
+        driver.call("cuGraphAddNode", ctypes.byref(node), graph, before, count, ctypes.byref(params))
+        fill = lathe_dump._Fill(dst=p.data_ptr(), pitch=0, value=0, element=4, width=N, height=1)
+        body = ctypes.c_void_p(params.bodies[0])
+        driver.call("cuGraphAddMemsetNode", ctypes.byref(inside), body, None, ctypes.c_size_t(0), ctypes.byref(fill), context)
+        return node
+
+    with lathe_dump.capture("conditional") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        g.name(role="persistent", P=p)
+        torch.mul(src, 2.0, out=p)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            splice(driver, add)
+        torch.mul(p, 3.0, out=out)
+        main.wait_stream(side)
+    return Program([g], [out], [src, p], expected=[src * 2.0 * 3.0])
+
+
+def memory(fix: str | None = None) -> Program:
+    """Stream-ordered allocations under capture: the bytes of one are freed, and given to another, while the side stream reads."""
+    driver, side = lathe_dump.Driver(), torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    size = ctypes.c_size_t(4 * N)
+
+    def alloc() -> ctypes.c_uint64:
+        address, stream = ctypes.c_uint64(), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        driver.call("cuMemAllocAsync", ctypes.byref(address), size, stream)
+        return address
+
+    def copy(to: int, source: int) -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        driver.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(to), ctypes.c_uint64(source), size, stream)
+
+    def free(address: ctypes.c_uint64) -> None:
+        driver.call("cuMemFreeAsync", address, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    with lathe_dump.capture("memory") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        first = alloc()
+        copy(first.value, src.data_ptr())
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(400_000)
+            copy(out.data_ptr(), first.value)
+        if fix == "join":
+            main.wait_stream(side)
+        free(first)
+        second = alloc()
+        driver.call("cuMemsetD32Async", second, ctypes.c_uint(0x40E00000), ctypes.c_size_t(N), ctypes.c_void_p(main.cuda_stream))
+        copy(out2.data_ptr(), second.value)
+        free(second)
+        main.wait_stream(side)
+    print("memory nodes:", hex(first.value), hex(second.value), flush=True)
+    return Program([g], [out, out2], [src], expected=[src.clone(), torch.full((N,), 7.0, device="cuda")])
+
+
+_LIBRARY_PTX = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry twice_of_struct(.param .align 8 .b8 s[4032]) {
+    .reg .pred %p<2>;
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<8>;
+    .reg .f32 %f<3>;
+    ld.param.u64 %rd1, [s+4000];
+    ld.param.u64 %rd2, [s+4008];
+    ld.param.u32 %r1, [s+4016];
+    cvta.to.global.u64 %rd3, %rd1;
+    cvta.to.global.u64 %rd4, %rd2;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p1, %r5, %r1;
+    @%p1 ret;
+    mul.wide.u32 %rd5, %r5, 4;
+    add.s64 %rd6, %rd3, %rd5;
+    add.s64 %rd7, %rd4, %rd5;
+    ld.global.f32 %f1, [%rd6];
+    add.f32 %f2, %f1, %f1;
+    st.global.f32 [%rd7], %f2;
+    ret;
+}
+"""
+
+
+def library(fix: str | None = None, carries_ptx: bool = True) -> Program:
+    """Launched through a CUkernel handle, its pointers 4,000 bytes into one parameter."""
+    driver, side = lathe_dump.Driver(), torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    loaded, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    text = ctypes.c_char_p(_LIBRARY_PTX.encode())
+    none = (None, None, ctypes.c_uint(0), None, None, ctypes.c_uint(0))
+    driver.call("cuLibraryLoadData", ctypes.byref(loaded), text, *none)
+    driver.call("cuLibraryGetKernel", ctypes.byref(kernel), loaded, ctypes.c_char_p(b"twice_of_struct"))
+
+    def twice(source: torch.Tensor, target: torch.Tensor) -> None:
+        struct = ctypes.create_string_buffer(4032)
+        ctypes.c_uint64.from_buffer(struct, 4000).value = source.data_ptr()
+        ctypes.c_uint64.from_buffer(struct, 4008).value = target.data_ptr()
+        ctypes.c_uint32.from_buffer(struct, 4016).value = N
+        params = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        grid = [ctypes.c_uint(size) for size in (N // 256, 1, 1, 256, 1, 1, 0)]
+        driver.call("cuLaunchKernel", kernel, *grid, stream, params, None)
+
+    twice(src, out)
+    torch.cuda.synchronize()
+    with lathe_dump.capture("library") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        a = torch.empty(N, device="cuda")
+        g.name(a=a)
+        twice(src, a)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            twice(a, out)
+        if fix == "join":
+            main.wait_stream(side)
+        del a
+        b = torch.empty(N, device="cuda")
+        g.name(b=b)
+        twice(out2, b)
+        twice(b, out2)
+        main.wait_stream(side)
+        del b
+    return Program([g], [out], [src, out2, loaded], ptx={"twice_of_struct": _LIBRARY_PTX} if carries_ptx else None)
+
+
+def compiled(fix: str | None = None) -> Program:
+    """Regions that torch.compile turned into Triton kernels."""
+    side = torch.cuda.Stream()
+    src, out, out2 = rand(1024, 1024), rand(1024, 1024), rand(1024, 1024)
+
+    @torch.compile
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2.0 + 1.0, -1)
+
+    @torch.compile
+    def second(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) - x.mean(-1, keepdim=True)
+
+    for _ in range(2):
+        first(src), second(src)
+    torch.cuda.synchronize()
+    with lathe_dump.capture("compiled", lines=False) as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        a = first(src)
+        g.name(a=a)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            out.copy_(a)
+        if fix == "join":
+            main.wait_stream(side)
+        del a
+        b = second(src)
+        g.name(b=b)
+        out2.copy_(b)
+        main.wait_stream(side)
+        del b
+    return Program([g], [out, out2], [src])
+
+
+def nccl(fix: str | None = None) -> Program:
+    """A collective of a single rank on the side stream."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        store = dist.FileStore(os.path.join(tempfile.mkdtemp(), "store"), 1)
+        dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
+    side = torch.cuda.Stream()
+    src, out, out2 = rand(N), rand(N), rand(N)
+    dist.all_gather_into_tensor(out, src)
+    torch.cuda.synchronize()
+    with lathe_dump.capture("nccl") as g:
+        main = torch.cuda.current_stream()
+        g.stream_name("side", side)
+        a = src * 2
+        g.name(a=a)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            dist.all_gather_into_tensor(out, a)
+        if fix == "join":
+            main.wait_stream(side)
+        del a
+        b = torch.full((N,), 7.0, device="cuda")
+        g.name(b=b)
+        out2.copy_(b)
+        main.wait_stream(side)
+        del b
+    return Program([g], [out, out2], [src])
+
+
 # ---- many library kernels, to hold the rule table against what the GPU shows ----------------------------------------------------
 
 
@@ -495,8 +765,21 @@ PROGRAMS: dict[str, Callable[[], Program] | None] = {
     "triton_pdl_wait": lambda: triton_pdl(True),
     "s8": s8,
     "s8_own": lambda: s8("own"),
+    "child": child,
+    "child_join": lambda: child("join"),
+    "conditional": conditional,
+    "memory": memory,
+    "memory_join": lambda: memory("join"),
+    "library": library,
+    "library_join": lambda: library("join"),
+    "library_unknown": lambda: library(carries_ptx=False),
+    "library_unknown_join": lambda: library("join", carries_ptx=False),
+    "compiled": compiled,
+    "compiled_join": lambda: compiled("join"),
     "large": None,
     **{f"zoo_{part}": lambda part=part: zoo(part) for part in range(ZOO_PARTS)},
+    "nccl": nccl,
+    "nccl_join": lambda: nccl("join"),
 }
 
 
@@ -577,22 +860,32 @@ def orders(program: Program, nodes: int, edges: list[list[int]]) -> dict[str, An
     }
 
 
+def as_captured(program: Program) -> dict[str, Any]:
+    """For graphs that cannot be cloned."""
+    expected = bits(program.expected or [])
+    return {"replays": REPLAYS, "wrong_as_captured": count_wrong(program.graphs[-1].replay, program.outputs, expected, REPLAYS)}
+
+
 def validate(name: str, make: Callable[[], Program], folder: str) -> dict[str, Any]:
     started = time.perf_counter()
     program = make()
     path = os.path.join(folder, f"{name}.json")
-    lathe_dump.dump(program.graphs, out=path, twin=program.twin)
+    lathe_dump.dump(program.graphs, out=path, twin=program.twin, ptx=program.ptx)
     with open(path, encoding="utf-8") as stream:
         dumped = json.load(stream)
     graph = dumped["graphs"][-1]
     result: dict[str, Any] = {"nodes": [len(each["nodes"]) for each in dumped["graphs"]]}
-    if program.outputs:
+    if program.expected is not None:
+        result |= as_captured(program)
+    elif program.outputs:
         result |= orders(program, len(graph["nodes"]), graph["edges"])
     if program.eager is not None:
         result["corrupted_outside_the_graph"] = sum(program.eager() for _ in range(REPLAYS // 10))
         result["eager_replays"] = REPLAYS // 10
     try:
         result["observed_writes"] = lathe_dump.writes(program.graphs[-1])
+        # With what was seen, the checker is held to the same verdict.
+        lathe_dump.dump(program.graphs, out=os.path.join(folder, f"{name}.observed.json"), twin=program.twin, ptx=program.ptx)
     except lathe_dump.DumpError as error:
         result["observed_writes_refused"] = str(error)
     result["seconds"] = round(time.perf_counter() - started, 2)

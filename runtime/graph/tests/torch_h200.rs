@@ -30,20 +30,70 @@ fn verdicts_equal_what_a_thousand_replays_show() {
     for (program, result) in results() {
         let Some(checked) = checked(&program) else { continue };
         let changed = result["pairs_that_change_an_output"].as_array().map_or(0, Vec::len) > 0;
-        let corrupted = result["corrupted_outside_the_graph"].as_u64().unwrap_or(0) > 0;
+        let times = |field: &str| result[field].as_u64().unwrap_or(0);
+        let corrupted = times("corrupted_outside_the_graph") + times("wrong_as_captured") > 0;
         // Forcing an order adds full edges, so no replay can show what a missing programmatic wait allows.
         let wrong = changed || corrupted || program == "triton_pdl";
         assert_eq!(!checked.findings.is_empty(), wrong, "{program}: {}", checked.text(false));
-        assert_ne!(checked.surest(), Some(Certainty::Certain), "{program}: kernels take part, known by rule");
         seen += 1;
     }
-    assert!(seen >= 30, "{seen} programs");
+    assert!(seen >= 60, "{seen} programs");
+}
+
+/// What is called certain rests on the driver's word or on bytes seen to change, and the hardware shows it.
+#[test]
+fn nothing_is_certain_that_no_replay_shows() {
+    let mut certain = Vec::new();
+    for (program, result) in results() {
+        let Some(checked) = checked(&program) else { continue };
+        if checked.surest() != Some(Certainty::Certain) {
+            continue;
+        }
+        for finding in checked.findings.iter().filter(|finding| finding.certainty == Certainty::Certain) {
+            let (first, second) = finding.pair().unwrap();
+            let pairs = result["pairs_that_change_an_output"].as_array();
+            let changes = pairs.is_some_and(|pairs| {
+                let is_it = |pair: &Value| {
+                    (pair[0].as_u64(), pair[1].as_u64()) == (Some(first.0.into()), Some(second.0.into()))
+                };
+                pairs.iter().any(is_it)
+            });
+            assert!(changes || result["wrong_as_captured"] == result["replays"], "{program}: {first:?} {second:?}");
+        }
+        certain.push(program);
+    }
+    // Copies and memory nodes alone, or kernels watched by `lathe_dump.writes`.
+    assert_eq!(
+        certain,
+        ["compiled.observed", "memory", "nccl.observed", "s1.observed", "s1_slow.observed", "s3.observed"]
+    );
+}
+
+/// Graphs that other libraries put together: child graphs and memory nodes are looked into, a conditional body is named.
+#[test]
+fn every_kind_of_node_is_checked_or_named() {
+    let child = checked("child").unwrap();
+    assert!(child.text(false).contains("1/0 "), "a node of the child graph is a party: {}", child.text(false));
+    let memory = checked("memory").unwrap().text(false);
+    assert!(memory.contains("memory free") && memory.contains("certain"), "{memory}");
+    let conditional = checked("conditional").unwrap().text(false);
+    assert!(conditional.contains("not seen: what node 1 conditional does"), "{conditional}");
+}
+
+/// A kernel behind a CUkernel handle, its pointers 4,000 bytes into its only parameter: settled by PTX, assumed without.
+#[test]
+fn pointers_deep_in_a_large_struct_are_found() {
+    for (program, sure) in [("library", Certainty::Ruled), ("library_unknown", Certainty::Assumed)] {
+        let checked = checked(program).unwrap();
+        assert_eq!(checked.surest(), Some(sure), "{program}");
+        assert!(checked.text(false).contains("parameter 0 + 400"), "{}", checked.text(false));
+    }
 }
 
 #[test]
 fn every_pair_found_is_among_those_that_change_an_output() {
     let results = results();
-    for program in ["s1", "s2", "s3", "triton", "layer_bf16"] {
+    for program in ["s1", "s2", "s3", "triton", "layer_bf16", "library", "library_unknown", "compiled", "nccl"] {
         let checked = checked(program).unwrap();
         let changes = |first: NodeId, second: NodeId| {
             let pairs = results[program]["pairs_that_change_an_output"].as_array().unwrap();

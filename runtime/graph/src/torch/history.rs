@@ -420,6 +420,12 @@ impl<'a> TimeLine<'a> {
         on_the_way.into_iter().all(|&id| self.used[id] || list[id].dropped.is_none_or(|dropped| dropped >= position))
     }
 
+    /// The life of these bytes that has yet to begin, which a node may mean whose place among the events is not known.
+    pub fn next_life(&self, addr: u64) -> Option<Meaning> {
+        let (allocation, _) = self.next_birth(addr)?;
+        Some(Meaning { allocation, stale: false })
+    }
+
     fn meaning(&self, addr: u64) -> Option<Meaning> {
         if let Some(allocation) = self.alive_at(addr, self.position) {
             return Some(Meaning { allocation, stale: false });

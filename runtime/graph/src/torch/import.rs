@@ -13,7 +13,7 @@ use super::access::{Kernel, PointerUse, Reach, Reader, Twin};
 use super::coverage::Coverage;
 use super::dump::{Dump, FrameId, GraphDump, NodeKind, Role, Span};
 use super::evidence::{Certainty, Evidence};
-use super::history::{Allocation, AllocationId, Allocations, Origin, TimeLine};
+use super::history::{Allocation, AllocationId, Allocations, Meaning, Origin, TimeLine};
 use super::rules::{Rules, Use};
 
 /// A dump in the model's terms, with what the model has no place for.
@@ -196,7 +196,15 @@ impl<'a> Importer<'a> {
             let all: Vec<_> = uses.iter().map(|use_| (use_.addr, use_.use_)).collect();
             let meanings = time_line.look(&all);
             for (use_, meaning) in uses.iter().zip(meanings) {
-                let Some(meaning) = meaning.filter(|meaning| use_.exact || !meaning.stale) else { continue };
+                let is_leftover = |meaning: &Meaning| meaning.stale && !use_.exact;
+                let meaning = match meaning {
+                    Some(meaning) if is_leftover(&meaning) => {
+                        let unplaced = node.window.is_none() && use_.evidence == Evidence::Assumed;
+                        unplaced.then(|| time_line.next_life(use_.addr)).flatten()
+                    }
+                    meaning => meaning,
+                };
+                let Some(meaning) = meaning else { continue };
                 let reads = &mut used[meaning.allocation];
                 reads.first_is_a_sure_read |= !reads.seen && use_.use_ == Use::Read;
                 reads.seen |= use_.use_ != Use::None;
