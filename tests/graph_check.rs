@@ -64,6 +64,21 @@ fn json_holds_everything() {
 }
 
 #[test]
+fn an_instrument_that_moves_a_buffer_is_told() {
+    let folder = "runtime/graph/corpus/instruments";
+    let compared = |file: &str| {
+        let (original, file) = (format!("{folder}/original.json"), format!("{folder}/{file}"));
+        check(&["--original", &original, &file])
+    };
+    let cloning = compared("clone-and-compare.json");
+    assert_eq!(cloning.status.code(), Some(1));
+    let shown = text(&cloning.stdout);
+    assert!(shown.contains("error[E13]: `B` is at 0x2000 without the instrument and at 0x3000 with it"), "{shown}");
+    assert!(text(&compared("print-after-each.json").stdout).contains("the instrument orders `K2` before `K3`"));
+    assert_eq!(compared("canary.json").status.code(), Some(0));
+}
+
+#[test]
 fn a_file_that_cannot_be_used_is_named_with_the_place() {
     let output = check(&["no/such.json"]);
     assert_eq!(output.status.code(), Some(2));

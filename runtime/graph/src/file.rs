@@ -9,10 +9,11 @@ mod node;
 
 pub use error::{FileError, Problem};
 
-use crate::check::check;
+use crate::check::{Layout, check, invariance};
 use crate::driver::{CapturedGraph, ReadBackError, read_back};
 use crate::finding::{Code, Report};
-use crate::model::{GraphId, Placement, Pool};
+use crate::model::{GraphId, ModelError, Placement, Pool};
+use crate::order::Order;
 use std::path::Path;
 
 /// What a graph file holds.
@@ -91,5 +92,15 @@ impl GraphFile {
             report.findings.extend(read_back(&self.pool, *graph, &self.placement, captured, None)?);
         }
         Ok(report)
+    }
+
+    /// Compares this graph, with an instrument in it, to the `original` without: addresses and order must be the same
+    /// (E13). The findings are about the original's rows.
+    ///
+    /// # Errors
+    /// [`ModelError`] if one of the pools is not valid.
+    pub fn differences_from(&self, original: &Self) -> Result<Report, ModelError> {
+        let [off, on] = [original, self].map(|file| Layout { pool: &file.pool, placement: &file.placement });
+        Ok(Report { findings: invariance(off, on)?, order: Order::of(off.pool)? })
     }
 }

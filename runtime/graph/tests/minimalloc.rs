@@ -1,5 +1,5 @@
 //! Static allocation problems from CSV. MiniMalloc's own inputs are not part of this repository: name a folder that
-//! holds them in `LATHE_MINIMALLOC` to run them.
+//! holds them in `LATHE_MINIMALLOC` to run them, and print with `--nocapture` how close to the bound each comes.
 
 use lathe_graph::minimalloc::Instance;
 use lathe_graph::plan::Problem;
