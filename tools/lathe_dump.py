@@ -17,6 +17,7 @@ Recording changes no address and no edge of the captured graph.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import gc
@@ -373,17 +374,45 @@ def _pool_name(pool: Sequence[int]) -> str:
 
 
 def _triton_ptx() -> dict[int, str]:
-    """PTX by CUfunction handle, for every kernel that Triton compiled in this process."""
+    """PTX by CUfunction handle, for every kernel that Triton or torch.compile loaded in this process."""
     if "triton" not in sys.modules:
         return {}
     found = {}
     for thing in gc.get_objects():
-        if type(thing).__name__ == "CompiledKernel" and type(thing).__module__.startswith("triton"):
+        kind, handle = type(thing), None
+        if kind.__name__ == "CompiledKernel" and kind.__module__.startswith("triton"):
             handle, assembly = getattr(thing, "function", None), getattr(thing, "asm", None)
-            if isinstance(handle, int) and assembly is not None and "ptx" in assembly:
-                text = assembly["ptx"]
-                found[handle] = text if isinstance(text, str) else text.decode()
+            text = assembly["ptx"] if assembly is not None and "ptx" in assembly else None
+        elif kind.__name__.startswith("StaticallyLaunched") and kind.__module__.startswith("torch._inductor"):
+            # torch.compile keeps the machine code only; the PTX lies in Triton's cache.
+            handle, text = getattr(thing, "function", None), _cached_ptx(getattr(thing, "hash", ""), getattr(thing, "name", ""))
+        if isinstance(handle, int) and text is not None:
+            found[handle] = text if isinstance(text, str) else text.decode()
     return found
+
+
+def _cached_ptx(key: str, name: str) -> str | None:
+    """The PTX of a kernel from Triton's cache on disk, by the kernel's hash."""
+    try:
+        folder = base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
+    except ValueError:
+        return None
+    for root in _triton_caches():
+        try:
+            with open(os.path.join(root, folder, f"{name}.ptx"), encoding="utf-8") as stream:
+                return stream.read()
+        except OSError:
+            continue
+    return None
+
+
+def _triton_caches() -> list[str]:
+    """Where this process may have had Triton's files written."""
+    roots = [os.environ.get("TRITON_CACHE_DIR"), getattr(getattr(getattr(sys.modules["triton"], "knobs", None), "cache", None), "dir", None)]
+    inductor = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    if hasattr(inductor, "triton_cache_dir"):
+        roots.append(inductor.triton_cache_dir(sys.modules["torch"].cuda.current_device()))
+    return [root for root in roots if isinstance(root, str)]
 
 
 # ---- watching a capture -------------------------------------------------------------------------------------------------------

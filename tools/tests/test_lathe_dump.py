@@ -225,6 +225,29 @@ class WatchingACapture(DumpCase):
             captured.name(a=FakeTensor(0x10, (0,)))
 
 
+class Compiled(unittest.TestCase):
+    def test_what_torch_compile_loaded_has_its_ptx_from_tritons_cache(self):
+        kernel_type = type("StaticallyLaunchedCudaKernel", (), {"__module__": "torch._inductor.runtime.static_triton_launcher"})
+        kernels = [kernel_type() for _ in range(3)]
+        key = bytes(range(32)).hex()
+        for kernel, (handle, name) in zip(kernels, [(77, "fused"), (78, "not_in_the_cache"), (None, "fused")]):
+            kernel.function, kernel.name, kernel.hash = handle, name, key
+        triton, before = types.ModuleType("triton"), os.environ.get("TRITON_CACHE_DIR")
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.path.join(folder, "AAAQEAYEAUDAOCAJBIFQYDIOB4IBCEQTCQKRMFYYDENBWHA5DYPQ")
+            os.mkdir(place)
+            with open(os.path.join(place, "fused.ptx"), "w", encoding="utf-8") as stream:
+                stream.write(".version 8.0")
+            sys.modules["triton"], os.environ["TRITON_CACHE_DIR"] = triton, folder
+            try:
+                self.assertEqual(lathe_dump._triton_ptx(), {77: ".version 8.0"})
+            finally:
+                del sys.modules["triton"]
+                os.environ.pop("TRITON_CACHE_DIR")
+                if before is not None:
+                    os.environ["TRITON_CACHE_DIR"] = before
+
+
 class Runs(unittest.TestCase):
     def test_consecutive_numbers_are_one_run(self):
         self.assertEqual(list(lathe_dump._runs([])), [])

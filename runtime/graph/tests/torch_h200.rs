@@ -80,6 +80,15 @@ fn every_kind_of_node_is_checked_or_named() {
     assert!(conditional.contains("not seen: what node 1 conditional does"), "{conditional}");
 }
 
+/// torch.compile keeps no PTX in the process; the dump has it from Triton's cache.
+#[test]
+fn compiled_regions_are_settled_by_their_ptx() {
+    let checked = checked("compiled").unwrap();
+    assert_eq!(checked.surest(), Some(Certainty::Ruled));
+    assert!(checked.text(false).contains("triton_per_fused_mean_relu_sub_0 writes part of `a` (by its PTX)"));
+    assert!(checked.text(false).contains("2 certain, 2 by rule, 0 assumed"));
+}
+
 /// A kernel behind a CUkernel handle, its pointers 4,000 bytes into its only parameter: settled by PTX, assumed without.
 #[test]
 fn pointers_deep_in_a_large_struct_are_found() {
