@@ -28,7 +28,7 @@ extern crate self as lathe;
 pub mod cli;
 pub mod gpu_test;
 
-pub use lathe_codegen::{contract, dtype, entry, handles, ir, loc, target, trace};
+pub use lathe_codegen::{benchmark, contract, dtype, entry, handles, ir, loc, target, trace};
 pub use lathe_dsl::{Traced, device, kernel};
 pub use lathe_graph as graph;
 pub use lathe_kernels as kernels;

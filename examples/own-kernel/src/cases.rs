@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lathe::benchmark::Size;
 use lathe::contract::{Arg, Buffer, Case, ScalarValue, Scale, Verdict};
 use lathe::dtype::Dtype;
 use lathe::prelude::bf16;
@@ -19,6 +20,12 @@ pub fn all(heads: usize, scale: Scale) -> Vec<Case> {
         cases.push(case("long rows", heads, 2, &[40_000, 40_001, 65_536, 1, 131_071, 131_072]));
     }
     cases
+}
+
+/// The launch that a size is timed with.
+pub fn of_size(size: &Size) -> Case {
+    let lens: Vec<i32> = size.lengths().into_iter().map(|len| len as i32).collect();
+    case("timed", size.heads as usize, 1, &lens)
 }
 
 /// A launch over random data: row r is query `r % next_n` of request `r / next_n`.

@@ -1,5 +1,6 @@
 //! The `lathe` program over one kernel of our own: `cargo run -p own-kernel -- check`.
 
+mod bench;
 mod cases;
 mod page_max;
 mod reference;

@@ -3,6 +3,7 @@
 use lathe::entry::{Entry, Variant};
 use lathe::prelude::*;
 
+use crate::bench::BENCHMARK;
 use crate::cases;
 
 /// page_max[r, g] = the largest, over the keys p of page g, of sum over h of w[r, h] * relu(q[r, h] . k[p])
@@ -74,7 +75,7 @@ pub fn entry() -> Entry {
             };
             [16, 32, 64].map(variant).into()
         },
-        benchmark: None,
+        benchmark: Some(BENCHMARK),
     }
 }
 

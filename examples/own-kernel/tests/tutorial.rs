@@ -2,12 +2,14 @@
 
 const TUTORIAL: &str = include_str!("../../../docs/authoring.md");
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 7] = [
     ("Cargo.toml", include_str!("../Cargo.toml")),
     ("src/main.rs", include_str!("../src/main.rs")),
     ("src/page_max.rs", include_str!("../src/page_max.rs")),
     ("src/reference.rs", include_str!("../src/reference.rs")),
     ("src/cases.rs", include_str!("../src/cases.rs")),
+    ("src/bench.rs", include_str!("../src/bench.rs")),
+    ("tests/mistakes.rs", include_str!("mistakes.rs")),
 ];
 
 #[test]
