@@ -27,6 +27,7 @@ extern crate self as lathe;
 
 pub mod cli;
 pub mod gpu_test;
+pub mod stress;
 
 pub use lathe_codegen::{benchmark, contract, dtype, entry, handles, ir, loc, target, trace};
 pub use lathe_dsl::{Traced, device, kernel};

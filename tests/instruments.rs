@@ -5,6 +5,7 @@
 use lathe::gpu_test::Failure;
 use lathe::gpu_test::instruments::{self, Emulated};
 use lathe::gpu_test::scenario::{BYTES, Programs, framework, planned, scenario};
+use lathe::gpu_test::sequences;
 use lathe::graph::build::Recording;
 use lathe::graph::check::check;
 use lathe::graph::finding::Code;
@@ -53,6 +54,16 @@ fn the_diff_names_the_buffer_and_the_canary_the_chunk() -> Result<(), Failure> {
 #[test]
 fn observers_change_no_address_no_order_and_no_result() -> Result<(), Failure> {
     instruments::observers_change_no_address_no_order_and_no_result(&Emulated(program))
+}
+
+#[test]
+fn in_each_sequence_the_pair_decides_and_the_checker_names_it() -> Result<(), Failure> {
+    let programs = Programs::compile(program)?;
+    for sequence in sequences::sequences(&programs)? {
+        assert!(sequence.found()?.contains(&sequence.code), "{}: {:?}", sequence.name, sequence.found()?);
+        assert_eq!(sequence.emulated()?, (true, false), "{}: reader first, writer first", sequence.name);
+    }
+    Ok(())
 }
 
 #[test]

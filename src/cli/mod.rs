@@ -23,6 +23,7 @@ mod select;
 mod setup;
 mod shard;
 mod sources;
+mod stress;
 mod table;
 mod terminal;
 mod torch;
@@ -86,6 +87,7 @@ enum Command {
     Setup(setup::Args),
     Graph(graph::Args),
     GpuTest(gpu_test::Args),
+    Stress(stress::Args),
     Torch(torch::Args),
 }
 
@@ -112,6 +114,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::List(args) => list::run(args, &context),
         Command::Graph(args) => graph::run(args, &context),
         Command::GpuTest(args) => gpu_test::run(args, &context),
+        Command::Stress(args) => stress::run(args, &context),
         Command::Torch(args) => torch::run(args, &context),
     };
     let outcome = select::distinct(entries).map_err(Into::into).and_then(|()| run());

@@ -10,6 +10,7 @@ pub mod instruments;
 pub mod pdl;
 mod refusals;
 pub mod scenario;
+pub mod sequences;
 
 use std::error::Error;
 use std::path::Path;
@@ -63,7 +64,7 @@ pub struct Test {
 
 /// Every test besides the kernels' own cases.
 pub fn tests() -> Vec<Test> {
-    [graphs::tests(), instruments_on_gpu(), pdl::tests(), refusals::tests(), figures::tests()]
+    [graphs::tests(), sequences::tests(), instruments_on_gpu(), pdl::tests(), refusals::tests(), figures::tests()]
         .into_iter()
         .flatten()
         .collect()

@@ -147,3 +147,14 @@ pub fn compare(
     }
     differing.at(thread::id()).store(found);
 }
+
+/// Other work of the alternate stream, which takes its time: `loads` loads, each after the one before. `zeros` holds zeros.
+#[kernel(warps = 1)]
+pub fn other_work(#[read] zeros: Slice<i32>, #[write_part] out: Slice<i32>, loads: Scalar<i32>) {
+    pdl::wait();
+    let mut at = Scalar::from(0);
+    for _ in Scalar::from(0)..loads {
+        at = zeros.at(at).load();
+    }
+    out.at(thread::id()).store(at);
+}

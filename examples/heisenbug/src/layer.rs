@@ -42,6 +42,8 @@ pub struct Setup {
     pub keys: KeyFormat,
     /// Requests, one token each.
     pub batch: i32,
+    /// Loads, each after the one before, that other work on the alternate stream takes before the indexer's; none, if 0.
+    pub late: i32,
 }
 
 /// How the layer is written.
@@ -108,6 +110,8 @@ struct Kept {
     keys: Lasting,
     scales: Option<Lasting>,
     differing: Option<Lasting>,
+    /// What the alternate stream's other work reads and writes.
+    other: Option<[Lasting; 2]>,
     workspace: Option<Lasting>,
 }
 
@@ -213,6 +217,7 @@ impl Kept {
             keys: r.persistent("index keys", setup.slots() as u64 * KEY as u64 * key_bytes),
             scales: (setup.keys == KeyFormat::Fp8).then(|| r.persistent("index scales", setup.slots() as u64 * 4)),
             differing: (code == Code::Cloning).then(|| r.persistent("differing", 4 * 128)),
+            other: (setup.late > 0).then(|| [r.input("zeros", 256), r.scratch("other work", 4 * 32)]),
             workspace: (code == Code::SharedWorkspace).then(|| r.scratch("workspace", setup.q_bytes().max(setup.hidden_bytes()))),
         }
     }
@@ -313,6 +318,10 @@ impl<'p> Tape<'p> {
 
         // with stream(alternate): store(k); selected = top_k(logits(q, w))
         g.order(main, alternate);
+        if let Some([zeros, out]) = &kept.other {
+            let other = Launch::new(&programs.other_work, [1, 1, 1]).buffer(zeros)?.buffer(out)?;
+            self.launch(g, alternate, other.scalar(I32(setup.late))?)?;
+        }
         let store = Launch::named("store k", &indexer.store, store_grid(rows));
         let store = store.rows(&t.k, 0, i64::from(KEY))?.buffer(&kept.slots)?;
         self.launch(g, alternate, self.pages(store, kept)?.scalar(I32(setup.batch))?)?;
@@ -382,7 +391,7 @@ impl<'p> Tape<'p> {
 
     /// What the buffers hold before a replay; the slots of this step's tokens.
     fn fill(&mut self, kept: &Kept) -> Vec<i64> {
-        let Setup { keys, batch } = self.setup;
+        let Setup { keys, batch, .. } = self.setup;
         let lens: Vec<i32> = (0..batch).map(|request| MAX_LEN - 24 * (request % 4)).collect();
         let page = |request: i32, page: i32| 1 + request * PAGES + page;
         let table = (0..batch).flat_map(|request| (0..PAGES).map(move |at| page(request, at)));
@@ -403,6 +412,9 @@ impl<'p> Tape<'p> {
         self.bindings.contents(kept.lens.id(), lens.iter().flat_map(|len| len.to_le_bytes()).collect());
         self.bindings.contents(kept.table.id(), table.flat_map(i32::to_le_bytes).collect());
         self.bindings.contents(kept.keys.id(), content);
+        if let Some([zeros, _]) = &kept.other {
+            self.bindings.contents(zeros.id(), vec![0; 256]);
+        }
         if let Some(scales) = &kept.scales {
             let scales_of = (0..self.setup.slots()).map(|slot| 0.25 + (slot % 7) as f32 / 8.0);
             self.bindings.contents(scales.id(), scales_of.flat_map(f32::to_le_bytes).collect());

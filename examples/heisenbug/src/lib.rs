@@ -3,8 +3,10 @@
 //!
 //! [`layer`] records one layer with the real indexer kernels; [`host`] says where a caching allocator puts its tensors;
 //! [`study`] runs it in many orders on a [`backend`] and lets every instrument look; [`story`] tells what they saw.
+//! [`hardware`] replays it as captured graphs on a GPU, and counts.
 
 pub mod backend;
+pub mod hardware;
 pub mod host;
 pub mod kernels;
 pub mod layer;

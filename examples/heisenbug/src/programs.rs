@@ -32,6 +32,7 @@ pub struct Programs {
     pub(crate) attend: Program,
     pub(crate) add: Program,
     pub(crate) compare: Program,
+    pub(crate) other_work: Program,
 }
 
 /// Why a kernel of the layer is not there.
@@ -79,6 +80,7 @@ impl Programs {
             attend: program(kernels::attend())?,
             add: program(kernels::add())?,
             compare: program(kernels::compare())?,
+            other_work: program(kernels::other_work())?,
         })
     }
 

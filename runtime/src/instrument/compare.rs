@@ -4,6 +4,8 @@ use lathe_graph::explore::{Order, Schedule};
 use lathe_graph::finding::Step;
 use lathe_graph::model::{BufferId, NodeId, Phase};
 
+use serde::Serialize;
+
 use super::Rate;
 use crate::replay::Inspect;
 
@@ -90,7 +92,8 @@ pub struct TwoByTwo {
 }
 
 /// What a [`TwoByTwo`] says is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Nothing showed.
     Nothing,

@@ -1,6 +1,7 @@
 //! Steps on a CUDA device.
 
 mod arena;
+mod outside;
 mod replay;
 mod world;
 
