@@ -109,3 +109,16 @@ fn a_filter_that_no_case_matches_is_an_error_not_a_pass() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("no case's name contains `no such case`"), "{}", stderr(&output));
 }
+
+#[test]
+fn without_a_gpu_its_commands_say_so_and_exit_with_2() {
+    if lathe::runtime::device::list().is_ok_and(|devices| !devices.is_empty()) {
+        return;
+    }
+    for command in ["gpu-test", "stress"] {
+        let output = lathe(&[command]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = stderr(&output);
+        assert!(said.contains("no NVIDIA driver") || said.contains("no CUDA device"), "{command}: {said}");
+    }
+}

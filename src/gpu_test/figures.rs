@@ -9,7 +9,7 @@ use lathe_graph::order::Order;
 use lathe_graph::plan::Options;
 use lathe_runtime::device::{DeviceError, LaunchShape};
 use lathe_runtime::instrument::{Canary, Expected, Observers, observed};
-use lathe_runtime::replay::{Bindings, CudaStep, Edges, Launch, Mode};
+use lathe_runtime::replay::{Bindings, CudaStep, Launch, Mode, Replay};
 
 use super::scenario::{BYTES, LEN, Programs, Scenario, floats, scaled, scenario};
 use super::{Failure, Gpu, Outcome, Test, ensure, note};
@@ -60,17 +60,14 @@ fn a_replay_costs_what_a_hand_captured_one_costs(gpu: &Gpu) -> Outcome {
     let function = device.load(&program.compiled.cubin, &program.cuda.entry, program.cuda.shared_bytes)?;
     let memory = [device.allocate("a", BYTES)?, device.allocate("b", BYTES)?];
     let shape = LaunchShape { grid: [1, 1, 1], threads: program.cuda.threads, programmatic: false };
-    let by_hand = device.capture(|| {
-        (0..CHAIN)
-            .try_for_each(|i| {
-                let pointers = [memory[i % 2].address(), memory[(i + 1) % 2].address()];
-                let mut arguments: Vec<Vec<u8>> =
-                    pointers.iter().map(|pointer| pointer.to_le_bytes().to_vec()).collect();
-                arguments.push(1.0f32.to_le_bytes().to_vec());
-                // SAFETY: the parameters of `scale`, on memory that outlives the graph.
-                unsafe { device.launch(&function, shape, &mut arguments) }
-            })
-            .map_err(|error: DeviceError| error)
+    let by_hand = device.capture::<DeviceError>(|| {
+        (0..CHAIN).try_for_each(|i| {
+            let pointers = [memory[i % 2].address(), memory[(i + 1) % 2].address()];
+            let mut arguments: Vec<Vec<u8>> = pointers.iter().map(|pointer| pointer.to_le_bytes().to_vec()).collect();
+            arguments.push(1.0f32.to_le_bytes().to_vec());
+            // SAFETY: the parameters of `scale`, on memory that outlives the graph.
+            unsafe { device.launch(&function, shape, &mut arguments) }
+        })
     })?;
     let by_hand = by_hand.ok_or("the capture by hand is empty")?;
 
@@ -144,7 +141,7 @@ fn what_instruments_cost(gpu: &Gpu) -> Outcome {
     let plain = CudaStep::new(gpu.device, &planned, &bindings)?;
     let poisoned = CudaStep::unproved(gpu.device, &with, &placed, &bindings)?;
     let (off, on) = (plain.prepare(graph, &Mode::default())?, poisoned.prepare(graph, &Mode::default())?);
-    let micros = |step: &CudaStep, replay: &lathe_runtime::replay::Replay| -> Result<f64, Failure> {
+    let micros = |step: &CudaStep, replay: &Replay| -> Result<f64, Failure> {
         let start = Instant::now();
         (0..BATCH).try_for_each(|_| replay.launch(step))?;
         step.wait()?;
@@ -156,8 +153,6 @@ fn what_instruments_cost(gpu: &Gpu) -> Outcome {
         within.push(micros(&poisoned, &on)?);
     }
     ensure!(plain.digests()? == poisoned.digests()?, "poison in the graph changed a result");
-    let serial = Mode { edges: Edges::Serialised, ..Mode::default() };
-    plain.prepare(graph, &serial)?;
     Ok(vec![
         note("canary: a snapshot", snapshot * 1e6 / megabytes, "us a MB"),
         note("canary: comparing two", compare * 1e6 / megabytes, "us a MB"),

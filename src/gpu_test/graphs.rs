@@ -317,7 +317,8 @@ fn the_driver_holds_what_was_recorded(gpu: &Gpu) -> Outcome {
     Ok(vec![note("nodes", dump.nodes.len() as f64, "nodes"), note("edges", dump.edges.len() as f64, "edges")])
 }
 
-/// A launch after a kernel of its own stream, programmatically, and after one of another stream, fully.
+/// A launch after a kernel of its own stream, programmatically, and after one of another stream, fully: it is launched fully,
+/// because the driver would make both edges programmatic.
 fn a_programmatic_launch_may_wait_for_another_stream(gpu: &Gpu) -> Outcome {
     let programs = Programs::compile(|kernel| gpu.program(kernel))?;
     let mut recording = Recording::new();
@@ -358,7 +359,7 @@ fn a_programmatic_launch_may_wait_for_another_stream(gpu: &Gpu) -> Outcome {
     let wrong = wrong(&mut step, &replay, &expected, REPLAYS)?;
     ensure!(wrong == 0, "{wrong} of {REPLAYS} replays are wrong");
     let programmatic = dump.edges.iter().filter(|edge| edge.programmatic).count();
-    ensure!(programmatic == 1, "{programmatic} programmatic edges were captured, of one: {:?}", dump.edges);
+    ensure!(programmatic == 0, "{programmatic} programmatic edges were captured: {:?}", dump.edges);
     Ok(Vec::new())
 }
 

@@ -5,7 +5,7 @@ use lathe_graph::driver::{
     CapturedEdge, CapturedGraph, CapturedKind, CapturedNode, Driver, DriverError, ReadBackError, Second, Word,
     read_back,
 };
-use lathe_graph::model::{GraphId, KernelLaunch, Placement, Pool};
+use lathe_graph::model::{GraphId, KernelLaunch, PdlWait, Placement, Pool};
 
 /// Nodes: 0 project, 1 store, 2 logits (programmatic after store), 3 other, 4 top-k.
 fn recorded(base: u64) -> (Pool, Placement) {
@@ -110,6 +110,23 @@ fn a_dropped_wait_is_told() {
 fn an_extra_edge_is_told() {
     let findings = found(|g| g.edges.push(CapturedEdge::full(2, 3)));
     says(&findings, &["E11", "`logits` before `other`", "now serial"]);
+}
+
+#[test]
+fn a_programmatic_edge_into_a_kernel_that_never_waits_is_as_recorded() {
+    let mut recording = Recording::new();
+    let [keys, out] = ["keys", "out"].map(|name| recording.persistent(name, 64));
+    recording.capture("g", "m", |g| {
+        g.launch(g.main(), Work::kernel("store").writes(&keys));
+        g.launch(g.main(), Work::kernel("logits").writes(&out).programmatic().waits(PdlWait::Never));
+    });
+    let pool = recording.pool().clone();
+    let mut placement = Placement::empty(&pool);
+    placement.set(keys.id(), BASE);
+    placement.set(out.id(), BASE + 256);
+    let captured = CapturedGraph::faultless(&pool, GraphId(0), &placement);
+    assert!(captured.edges[0].programmatic);
+    assert_eq!(read_back(&pool, GraphId(0), &placement, &captured, None).unwrap(), []);
 }
 
 #[test]

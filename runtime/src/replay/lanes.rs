@@ -51,15 +51,18 @@ pub(super) fn commands(pool: &Pool, nodes: &[NodeId], origin: StreamId, one_lane
     for &node in nodes {
         let stream = stream_of(node);
         let before = || adjacency.predecessors(node).iter().filter(|(id, _)| position.contains_key(id));
-        for (before, _) in before().filter(|(id, _)| stream_of(*id) != stream) {
-            commands.extend(done.get(before).map(|&event| Command::Wait { stream, event }));
-        }
-        // Only the launch right after it on the same stream can be programmatic, and only if nothing else there must have
-        // ended: elsewhere the full order is taken, which is the stronger one.
+        let waits: Vec<Command> = before()
+            .filter(|(id, _)| stream_of(*id) != stream)
+            .filter_map(|(id, _)| done.get(id).map(|&event| Command::Wait { stream, event }))
+            .collect();
+        // Only the launch right after it on the same stream can be programmatic, and only if nothing else must have ended:
+        // the driver makes *every* edge into a programmatic launch weak, those of events too. Elsewhere the full order is
+        // taken, which is the stronger one.
         let own = || before().filter(|(id, _)| stream_of(*id) == stream);
         let is_weak =
             |(id, kind): &(NodeId, EdgeKind)| *kind == EdgeKind::Programmatic && last.get(&stream) == Some(id);
-        let programmatic = own().count() > 0 && own().all(is_weak);
+        let programmatic = waits.is_empty() && own().count() > 0 && own().all(is_weak);
+        commands.extend(waits);
         commands.push(Command::Run { stream, node, programmatic });
         last.insert(stream, node);
         let is_awaited = |&(after, _): &(NodeId, EdgeKind)| position.contains_key(&after) && stream_of(after) != stream;
@@ -90,12 +93,12 @@ mod tests {
     use super::*;
     use crate::replay::{Captured, Edges, Mode, StepError};
 
-    /// What stream capture makes of `commands`: a stream's next node comes after all that the stream has seen.
+    /// What stream capture makes of `commands`: a stream's next node comes after all that the stream has seen. Every edge
+    /// into a programmatic launch comes out programmatic, as on an H200 with driver 580.
     fn captured(pool: &Pool, commands: &[Command], placement: &Placement) -> CapturedGraph {
         let mut graph = CapturedGraph::default();
         let mut frontier: HashMap<StreamId, BTreeSet<usize>> = HashMap::new();
         let mut marks: HashMap<EventNumber, BTreeSet<usize>> = HashMap::new();
-        let mut last: HashMap<StreamId, usize> = HashMap::new();
         for command in commands {
             match *command {
                 Command::Record { stream, event } => {
@@ -113,11 +116,14 @@ mod tests {
                     });
                     graph.words.push(pointers.collect());
                     for &from in &std::mem::take(frontier.entry(stream).or_default()) {
-                        let weak = programmatic && last.get(&stream) == Some(&from);
-                        graph.edges.push(CapturedEdge { from, to: index, from_port: weak.into(), programmatic: weak });
+                        graph.edges.push(CapturedEdge {
+                            from,
+                            to: index,
+                            from_port: programmatic.into(),
+                            programmatic,
+                        });
                     }
                     frontier.entry(stream).or_default().insert(index);
-                    last.insert(stream, index);
                 }
             }
         }

@@ -17,7 +17,7 @@ impl CudaStep<'_> {
     pub fn save(&self, stream: &Stream, buffer: BufferId, range: Range<u64>, to: &Allocation) -> Result<(), StepError> {
         let start = self.outside(buffer, &range, Some(to))?;
         // SAFETY: both ranges were compared with their memory, which the step and the caller keep.
-        Ok(unsafe { self.device.copy_on(stream, to.address(), start, range.end - range.start)? })
+        unsafe { self.device.copy_on(stream, to.address(), start, range.end - range.start) }.map_err(StepError::from)
     }
 
     /// Copies the start of `from` to bytes of `buffer`, on `stream`.
@@ -33,7 +33,7 @@ impl CudaStep<'_> {
     ) -> Result<(), StepError> {
         let start = self.outside(buffer, &range, Some(from))?;
         // SAFETY: as in `save`.
-        Ok(unsafe { self.device.copy_on(stream, start, from.address(), range.end - range.start)? })
+        unsafe { self.device.copy_on(stream, start, from.address(), range.end - range.start) }.map_err(StepError::from)
     }
 
     /// Fills bytes of `buffer`, on `stream`.
@@ -43,7 +43,7 @@ impl CudaStep<'_> {
     pub fn fill(&self, stream: &Stream, buffer: BufferId, range: Range<u64>, byte: u8) -> Result<(), StepError> {
         let start = self.outside(buffer, &range, None)?;
         // SAFETY: as in `save`.
-        Ok(unsafe { self.device.fill_on(stream, start, byte, range.end - range.start)? })
+        unsafe { self.device.fill_on(stream, start, byte, range.end - range.start) }.map_err(StepError::from)
     }
 
     /// The address of the range, if it lies in the buffer and is no longer than `other`.
