@@ -17,7 +17,7 @@ use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::program::Program;
 use lathe::runtime::toolchain::Toolchain;
 use lathe::target::Target;
-use lathe_codegen::ops::arith;
+use lathe_codegen::ops::compare;
 
 const LOGITS: &str = include_str!("../kernels/src/bf16_logits.rs");
 const STORE: &str = include_str!("../kernels/src/bf16_store.rs");
@@ -176,7 +176,7 @@ fn a_mask_that_is_off_by_one_writes_past_the_length() {
 
 #[test]
 fn a_store_mask_that_is_off_by_one_reads_past_the_slots() {
-    let fault = Fault::Ir(|kernel| alter(kernel, "lt", 0, |inst| inst.op = &arith::LE));
+    let fault = Fault::Ir(|kernel| alter(kernel, "lt", 0, |inst| inst.op = &compare::LE));
     let case = ScatterSpec::new(KeyFormat::Bf16, (64..72 + 4).collect()).case();
     let caught = Caught::At(FindingKind::OutOfBounds, "let slot = slots.at(row).load()");
     expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
@@ -184,7 +184,7 @@ fn a_store_mask_that_is_off_by_one_reads_past_the_slots() {
 
 #[test]
 fn a_store_that_takes_negative_slots_is_out_of_bounds() {
-    let fault = Fault::Ir(|kernel| alter(kernel, "ge", 0, |inst| inst.op = &arith::NE));
+    let fault = Fault::Ir(|kernel| alter(kernel, "ge", 0, |inst| inst.op = &compare::NE));
     let case = ScatterSpec::new(KeyFormat::Bf16, vec![70, -1, 71]).case();
     let caught = Caught::At(FindingKind::OutOfBounds, "store_vector(key);");
     expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);

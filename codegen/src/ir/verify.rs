@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_definition_moved_after_its_use_is_missed() {
         let mut kernel = doubling();
-        let path = find(&kernel, &arith::LT);
+        let path = find(&kernel, &crate::ops::compare::LT);
         let inst = kernel.remove(&path).expect("was found");
         assert!(kernel.insert(&path.next(), inst));
         refused(&kernel, "is used where it is not defined");

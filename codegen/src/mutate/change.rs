@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::ir::{Attr, Attrs, Block, Inst, Kernel, Origin, Path, Type, Value, ValueId};
-use crate::ops::{OpDef, arith, float, global};
+use crate::ops::{OpDef, arith, cast, compare, float, global};
 
 /// One edit of one instruction.
 pub(super) enum Change {
@@ -65,8 +65,8 @@ impl Change {
                 let [largest, nan] = [448.0, f64::NAN].map(|value| before.constant(Dtype::F32, Attr::Float(value)));
                 for operand in &mut inst.operands {
                     let magnitude = before.emit(&float::ABS, vec![*operand], Attrs::none(), Dtype::F32);
-                    let past = before.emit(&arith::GT, vec![magnitude, largest], Attrs::none(), Dtype::Bool);
-                    *operand = before.emit(&arith::SELECT, vec![past, nan, *operand], Attrs::none(), Dtype::F32);
+                    let past = before.emit(&compare::GT, vec![magnitude, largest], Attrs::none(), Dtype::Bool);
+                    *operand = before.emit(&compare::SELECT, vec![past, nan, *operand], Attrs::none(), Dtype::F32);
                 }
             }
             Change::Drop | Change::Later(_) | Change::Narrow => {}
@@ -122,6 +122,6 @@ impl Before<'_> {
         if self.kernel.ty(value) == Type::Scalar(to) {
             return value;
         }
-        self.emit(&arith::CAST, vec![value], Attrs::none().with("to", to), to)
+        self.emit(&cast::CAST, vec![value], Attrs::none().with("to", to), to)
     }
 }

@@ -4,7 +4,7 @@ use super::Rule;
 use super::change::Change;
 use crate::dtype::Dtype;
 use crate::ir::{Attr, Inst, Kernel, Path, Type};
-use crate::ops::{Effect, OpDef, arith};
+use crate::ops::{Effect, OpDef, arith, compare};
 
 type Edit = (Rule, String, Change);
 
@@ -51,12 +51,12 @@ pub(super) fn edits(kernel: &Kernel, path: &Path, inst: &Inst) -> Vec<Edit> {
         "global.row" => {
             vec![(Rule::NarrowInteger, "the row's offset keeps 32 bits".to_owned(), Change::NarrowRow)]
         }
-        "lt" => vec![replace(Rule::MoveBound, &arith::LE)],
-        "le" => vec![replace(Rule::MoveBound, &arith::LT)],
-        "gt" => vec![replace(Rule::MoveBound, &arith::GE)],
-        "ge" => vec![replace(Rule::MoveBound, &arith::GT)],
-        "eq" => vec![replace(Rule::ReplaceOperation, &arith::NE)],
-        "ne" => vec![replace(Rule::ReplaceOperation, &arith::EQ)],
+        "lt" => vec![replace(Rule::MoveBound, &compare::LE)],
+        "le" => vec![replace(Rule::MoveBound, &compare::LT)],
+        "gt" => vec![replace(Rule::MoveBound, &compare::GE)],
+        "ge" => vec![replace(Rule::MoveBound, &compare::GT)],
+        "eq" => vec![replace(Rule::ReplaceOperation, &compare::NE)],
+        "ne" => vec![replace(Rule::ReplaceOperation, &compare::EQ)],
         "add" => with_narrow(kernel, inst, replace(Rule::ReplaceOperation, &arith::SUB)),
         "sub" | "div" | "shl" | "shr" => with_narrow(kernel, inst, swap(0, 1)),
         "mul" => narrow(kernel, inst).into_iter().collect(),

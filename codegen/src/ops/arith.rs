@@ -1,4 +1,4 @@
-//! Constants, arithmetic, comparisons, selection and conversions, element by element.
+//! Constants and arithmetic, element by element.
 //!
 //! Each op is on scalars; those that are also on register tiles apply to every element, with a scalar or a column
 //! vector spread over the tile.
@@ -11,9 +11,9 @@ use std::ops::{
 use super::example::{inputs, output};
 use super::{Domain, Effect, Family, OpDef, Signature};
 use crate::cost::{Cost, elementwise as elementwise_cost};
-use crate::cuda::{Cx, Emit, Expr, Helper, ctype, prec};
+use crate::cuda::{Cx, Emit, Expr, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Arithmetic, Element, Float, Handle, Integer, Mask, Scalar};
+use crate::handles::{Arithmetic, Float, Handle, Integer, Scalar};
 use crate::ir::{Attr, Attrs, Type};
 use crate::loc::Loc;
 use crate::trace::{emit, with};
@@ -22,10 +22,7 @@ use crate::trace::{emit, with};
 pub static FAMILY: Family = Family {
     name: "arith",
     source: include_str!("arith.rs"),
-    ops: &[
-        &CONST, &ADD, &SUB, &MUL, &DIV, &REM, &MIN, &MAX, &NEG, &AND, &OR, &XOR, &NOT, &SHL, &SHR, &LT, &LE, &GT, &GE,
-        &EQ, &NE, &SELECT, &FMA, &CAST,
-    ],
+    ops: &[&CONST, &ADD, &SUB, &MUL, &DIV, &REM, &MIN, &MAX, &NEG, &AND, &OR, &XOR, &NOT, &SHL, &SHR, &FMA],
 };
 
 /// Shows an operation on two i32.
@@ -79,7 +76,7 @@ fn literal(cx: &mut Cx<'_, '_>) -> Expr {
 
 /// The type that elementwise operands have together: a scalar spreads over a tile, a column vector over the rows of an
 /// accumulator.
-fn joined(types: &[Type]) -> Result<Type, String> {
+pub(super) fn joined(types: &[Type]) -> Result<Type, String> {
     let mut joined = types[0];
     for &ty in &types[1..] {
         joined = match (joined, ty) {
@@ -109,7 +106,7 @@ fn elementwise(s: &Signature<'_>, operands: usize, accepts: fn(Dtype) -> bool) -
     }
 }
 
-fn number(dtype: Dtype) -> bool {
+pub(super) fn number(dtype: Dtype) -> bool {
     integer(dtype) || dtype == Dtype::F32
 }
 
@@ -168,7 +165,7 @@ elementwise_ops! {
     SHR "shr" 2 integer: ShiftCount |cx| infix(cx, prec::SHIFT, ">>"), || pair(|a, b| (a >> b) + 1);
 }
 
-fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {
+pub(super) fn infix(cx: &mut Cx<'_, '_>, level: u8, operator: &str) -> Expr {
     let [a, b] = [0, 1].map(|i| if level == prec::SHIFT { cx.operand(i) } else { plain(cx, i) });
     Expr::binary(level, operator, &a, &b)
 }
@@ -198,93 +195,6 @@ fn extreme(cx: &mut Cx<'_, '_>, float: &str, integer: &str) -> Expr {
     Expr::call(function, &[&a, &b])
 }
 
-fn comparison(s: &Signature<'_>, accepts: fn(Dtype) -> bool) -> Result<Vec<Type>, String> {
-    s.count(2)?;
-    match s.operands {
-        [Type::Scalar(a), Type::Scalar(b)] if a == b && accepts(*a) => Ok(vec![Type::Scalar(Dtype::Bool)]),
-        [a, b] => Err(format!("{a} and {b} cannot be compared")),
-        _ => unreachable!("counted above"),
-    }
-}
-
-macro_rules! comparison_ops {
-    ($($(#[doc = $doc:literal])* $op:ident $name:literal $method:ident $level:ident $operator:literal $accepts:ident $bound:ident;)*) => {
-        $(
-            $(#[doc = $doc])*
-            pub static $op: OpDef = OpDef {
-                name: $name,
-                doc: concat!($($doc),*),
-                signature: |s| comparison(s, $accepts),
-                min_capability: 0,
-                effects: &[],
-                emit: Emit::Expr(|cx| infix(cx, prec::$level, $operator)),
-                cost: |c| elementwise_cost(c, 0),
-                example: || {
-                    let [a, b] = inputs::<i32, 2>();
-                    output(a.$method(b).select(a, b));
-                },
-            };
-        )*
-        impl<T: Element> Scalar<T> {
-            $(
-                $(#[doc = $doc])*
-                #[track_caller]
-                pub fn $method(self, other: impl Into<Scalar<T>>) -> Mask
-                where
-                    T: $bound,
-                {
-                    let other = other.into();
-                    Scalar::from_id(emit(&$op, &[self.id(), other.id()], Attrs::none()))
-                }
-            )*
-        }
-    };
-}
-
-comparison_ops! {
-    /// Whether the first is smaller.
-    LT "lt" lt RELATION "<" number Arithmetic;
-    /// Whether the first is smaller or equal.
-    LE "le" le RELATION "<=" number Arithmetic;
-    /// Whether the first is larger.
-    GT "gt" gt RELATION ">" number Arithmetic;
-    /// Whether the first is larger or equal.
-    GE "ge" ge RELATION ">=" number Arithmetic;
-    /// Whether both are equal.
-    EQ "eq" eq EQUALITY "==" any Element;
-    /// Whether they differ.
-    NE "ne" ne EQUALITY "!=" any Element;
-}
-
-fn any(dtype: Dtype) -> bool {
-    number(dtype) || matches!(dtype, Dtype::Bool | Dtype::U8)
-}
-
-/// Picks the second operand where the first holds, else the third.
-pub static SELECT: OpDef = OpDef {
-    name: "select",
-    doc: "The second operand where the first holds, else the third; both are computed.",
-    signature: |s| {
-        s.count(3)?;
-        match s.operands {
-            [Type::Scalar(Dtype::Bool), rest @ ..] => Ok(vec![joined(rest)?]),
-            [other, ..] => Err(format!("the condition of a `select` is a bool, not {other}")),
-            [] => unreachable!("counted above"),
-        }
-    },
-    min_capability: 0,
-    effects: &[],
-    emit: Emit::Expr(|cx| {
-        let (cond, yes, no) = (cx.operand(0), cx.operand(1), cx.operand(2));
-        Expr::conditional(&cond, &yes, &no)
-    }),
-    cost: |c| elementwise_cost(c, 0),
-    example: || {
-        let [a, b] = inputs::<f32, 2>();
-        output(a.gt(b).select(a - b, 0.0f32));
-    },
-};
-
 /// `a * b + c`, rounded once.
 pub static FMA: OpDef = OpDef {
     name: "fma",
@@ -302,66 +212,6 @@ pub static FMA: OpDef = OpDef {
         output(a.mul_add(b, c));
     },
 };
-
-/// Conversion.
-pub static CAST: OpDef = OpDef {
-    name: "cast",
-    doc: "The value as type `to`: integers wrap, floats round to nearest even, float to integer truncates.",
-    signature: |s| {
-        s.count(1)?;
-        let to = s.attrs.dtype("to").ok_or("a cast needs its type `to`")?;
-        match s.operands[0] {
-            Type::Scalar(from) if convertible(from, to) => Ok(vec![Type::Scalar(to)]),
-            other => Err(format!("{other} cannot be converted to {to}")),
-        }
-    },
-    min_capability: 0,
-    effects: &[],
-    emit: Emit::Expr(cast),
-    cost: |c| elementwise_cost(c, 0),
-    example: || {
-        let [a] = inputs::<i32, 1>();
-        output(a.to::<f32>());
-    },
-};
-
-fn convertible(from: Dtype, to: Dtype) -> bool {
-    let native = |dtype| number(dtype) || matches!(dtype, Dtype::Bool | Dtype::U8);
-    (native(from) && native(to)) || matches!((from, to), (Dtype::Bf16, Dtype::F32) | (Dtype::F32, Dtype::Bf16))
-}
-
-static BF16_TO_F32: Helper = Helper {
-    name: "to_float",
-    text: "\
-__device__ __forceinline__ float to_float(bf16 x) { return __int_as_float((unsigned)x << 16); }",
-};
-
-static F32_TO_BF16: Helper = Helper {
-    name: "to_bf16",
-    text: "\
-__device__ __forceinline__ bf16 to_bf16(float x) {
-  bf16 y;
-  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(x));
-  return y;
-}",
-};
-
-fn cast(cx: &mut Cx<'_, '_>) -> Expr {
-    let x = cx.operand(0);
-    let (from, to) = (cx.operand_type(0).dtype(), cx.result_type(0).dtype());
-    match (from, to) {
-        (Some(Dtype::Bf16), Some(Dtype::F32)) => {
-            cx.require(&BF16_TO_F32);
-            Expr::call("to_float", &[&x])
-        }
-        (Some(Dtype::F32), Some(Dtype::Bf16)) => {
-            cx.require(&F32_TO_BF16);
-            Expr::call("to_bf16", &[&x])
-        }
-        (_, Some(to)) => Expr::prefix(&format!("({})", ctype(to)), &x),
-        _ => x,
-    }
-}
 
 #[track_caller]
 fn unary<T>(op: &'static OpDef, a: Scalar<T>) -> Scalar<T> {
@@ -538,17 +388,6 @@ impl<T: Arithmetic> Scalar<T> {
     }
 }
 
-impl<T: Element> Scalar<T> {
-    /// The value as another type: integers wrap, floats round to nearest even, float to integer truncates.
-    #[track_caller]
-    pub fn to<U: Element>(self) -> Scalar<U> {
-        if T::DTYPE == U::DTYPE {
-            return Scalar::from_id(self.id());
-        }
-        Scalar::from_id(emit(&CAST, &[self.id()], Attrs::none().with("to", U::DTYPE)))
-    }
-}
-
 impl<T: Integer> Scalar<T>
 where
     Scalar<T>: Add<Output = Scalar<T>> + Sub<Output = Scalar<T>> + Div<Output = Scalar<T>>,
@@ -571,15 +410,6 @@ impl<T: Float> Scalar<T> {
     pub fn mul_add(self, b: impl Into<Scalar<T>>, c: impl Into<Scalar<T>>) -> Scalar<T> {
         let (b, c) = (b.into(), c.into());
         Scalar::from_id(emit(&FMA, &[self.id(), b.id(), c.id()], Attrs::none()))
-    }
-}
-
-impl Mask {
-    /// `yes` where the condition holds, else `no`; both are computed.
-    #[track_caller]
-    pub fn select<T: Element>(self, yes: impl Into<Scalar<T>>, no: impl Into<Scalar<T>>) -> Scalar<T> {
-        let (yes, no) = (yes.into(), no.into());
-        Scalar::from_id(emit(&SELECT, &[self.id(), yes.id(), no.id()], Attrs::none()))
     }
 }
 
@@ -622,24 +452,8 @@ mod tests {
               *out = x << y;
             shr
               *out = (x >> y) + 1;
-            lt
-              *out = x < y ? x : y;
-            le
-              *out = x <= y ? x : y;
-            gt
-              *out = x > y ? x : y;
-            ge
-              *out = x >= y ? x : y;
-            eq
-              *out = x == y ? x : y;
-            ne
-              *out = x != y ? x : y;
-            select
-              *out = x > y ? x - y : 0.0f;
             fma
               *out = fmaf(x, y, z);
-            cast
-              *out = (float)x;
         "#]],
         );
     }

@@ -5,6 +5,8 @@ pub mod arith;
 pub mod barrier;
 pub mod bits;
 pub mod bulk;
+pub mod cast;
+pub mod compare;
 pub mod control;
 pub mod cp_async;
 pub mod example;
@@ -82,6 +84,8 @@ pub static CATALOGUE: &[&Family] = &[
     &barrier::FAMILY,
     &bits::FAMILY,
     &bulk::FAMILY,
+    &cast::FAMILY,
+    &compare::FAMILY,
     &control::FAMILY,
     &cp_async::FAMILY,
     &fence::FAMILY,

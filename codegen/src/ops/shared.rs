@@ -234,8 +234,8 @@ impl<T: Element> Turns<T> {
             let [zero, one, stages] = [0, 1, stages].map(|n| b.constant(Dtype::I32, n.into(), loc));
             let next = b.emit(&super::arith::ADD, &[stage, one], Attrs::none(), loc);
             b.name(next, "next_stage");
-            let wraps = b.emit(&super::arith::EQ, &[next, stages], Attrs::none(), loc);
-            let next = b.emit(&super::arith::SELECT, &[wraps, zero, next], Attrs::none(), loc);
+            let wraps = b.emit(&super::compare::EQ, &[next, stages], Attrs::none(), loc);
+            let next = b.emit(&super::compare::SELECT, &[wraps, zero, next], Attrs::none(), loc);
             b.assign(stage, next, loc);
         });
     }
