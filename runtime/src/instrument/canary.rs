@@ -1,10 +1,12 @@
 //! The canary: did a replay change bytes of a persistent buffer that nothing in it may write?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use lathe_graph::model::{BufferId, NodeId, Pool};
 
+use super::Paged;
 use crate::replay::Inspect;
 
 /// Watches persistent buffers around replays, bit for bit, so that NaN and -0 are values like others.
@@ -80,6 +82,18 @@ impl Canary {
     }
 }
 
+impl Snapshot {
+    /// One hash of each buffer, for steps in which nothing at all may change.
+    pub fn digests(&self) -> Vec<(BufferId, u64)> {
+        let digest = |(id, bytes): (&BufferId, &Vec<u8>)| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(bytes);
+            (*id, hasher.finish())
+        };
+        self.bytes.iter().map(digest).collect()
+    }
+}
+
 impl Expected {
     /// Nothing may change.
     pub fn nothing() -> Self {
@@ -107,6 +121,17 @@ impl Expected {
         for slot in slots.into_iter().filter_map(|slot| u64::try_from(slot).ok()) {
             let start = slot / page_slots * page_bytes + slot % page_slots * slot_bytes;
             self = self.range(buffer, start..start + slot_bytes);
+        }
+        self
+    }
+
+    /// The whole pages that these slots are in, and page 0, where padded rows store: the coarse mode.
+    #[must_use]
+    pub fn pages(mut self, cache: Paged, slots: impl IntoIterator<Item = i64>) -> Self {
+        let slots = slots.into_iter().filter_map(|slot| u64::try_from(slot).ok());
+        let pages: BTreeSet<u64> = slots.map(|slot| slot / cache.page_slots).chain([0]).collect();
+        for page in pages {
+            self = self.range(cache.buffer, cache.page(page));
         }
         self
     }
