@@ -80,6 +80,22 @@ fn every_kind_of_node_is_checked_or_named() {
     assert!(conditional.contains("not seen: what node 1 conditional does"), "{conditional}");
 }
 
+#[test]
+fn a_picture_tells_the_whole_message() {
+    for program in ["child", "s1", "layer", "triton_pdl"] {
+        let checked = checked(program).unwrap();
+        let finding = &checked.findings[0];
+        let picture = checked.picture(finding);
+        let lines = picture.split("bold").skip(1);
+        let heading: Vec<&str> = lines
+            .filter_map(|rest| rest.split_once('>')?.1.split_once("</text>"))
+            .map(|(line, _)| line.trim())
+            .collect();
+        let told = heading.join(" ").replace("&lt;", "<").replace("&gt;", ">");
+        assert_eq!(told, format!("{} {}", finding.code, finding.message), "{program}");
+    }
+}
+
 /// torch.compile keeps no PTX in the process; the dump has it from Triton's cache.
 #[test]
 fn compiled_regions_are_settled_by_their_ptx() {

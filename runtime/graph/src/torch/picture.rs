@@ -3,6 +3,7 @@
 use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
+use crate::finding::Code;
 use crate::model::{BufferId, NodeId, StreamId};
 
 use super::check::{Checked, Finding};
@@ -12,6 +13,8 @@ const ROW: f64 = 34.0;
 const BOX: f64 = 24.0;
 const LANE: f64 = 400.0;
 const MARGIN: f64 = 30.0;
+/// From one line of the heading to the next.
+const LINE: f64 = 17.0;
 const INK: &str = "#1f2933";
 const QUIET: &str = "#d9e2ec";
 const ALARM: &str = "#d64545";
@@ -26,21 +29,31 @@ impl Checked {
         let nodes: Vec<NodeId> = finding.sides.iter().filter_map(|side| side.node).collect();
         let shown = self.neighbours(&nodes);
         let lanes = lanes_of(self, &nodes);
+        let heading = wrapped(&format!("{} {}", finding.code, finding.message), 110);
+        let below_heading = LINE * (heading.len() as f64 - 1.0);
         let lanes_height = MARGIN * 2.0 + ROW * (shown.len() as f64 + 1.0);
-        let height = lanes_height + 170.0;
+        let height = below_heading + lanes_height + 170.0;
         let mut document = Document::new()
             .set("viewBox", (0.0, 0.0, WIDTH, height))
             .set("font-family", "ui-sans-serif, sans-serif")
             .set("font-size", 12)
             .set("fill", INK)
             .add(Title::new(finding.message.clone()))
-            .add(Rectangle::new().set("width", WIDTH).set("height", height).set("fill", "white"))
-            .add(
-                text(MARGIN, 20.0, &format!("{} {}", finding.code, cut(&finding.message, 120)))
-                    .set("font-weight", "bold"),
-            );
-        document = document.add(self.draw_lanes(&shown, &lanes, &nodes));
-        document.add(self.draw_memory(finding, lanes_height)).to_string()
+            .add(Rectangle::new().set("width", WIDTH).set("height", height).set("fill", "white"));
+        for (index, line) in heading.iter().enumerate() {
+            document = document.add(text(MARGIN, 20.0 + LINE * index as f64, line).set("font-weight", "bold"));
+        }
+        let mut drawing = Group::new()
+            .set("transform", format!("translate(0 {below_heading})"))
+            .add(self.draw_lanes(&shown, &lanes, &nodes));
+        if nodes.len() == 2 {
+            let key = match finding.code {
+                Code::E1 | Code::E2 => "black: what the graph orders; red: the two nodes, which nothing orders",
+                _ => "black: what the graph orders; red: the two nodes",
+            };
+            drawing = drawing.add(text(MARGIN, lanes_height - 8.0, key).set("fill", "#52606d"));
+        }
+        document.add(drawing.add(self.draw_memory(finding, lanes_height))).to_string()
     }
 
     /// The nodes themselves and those near them on their lanes, in record order.
@@ -111,7 +124,7 @@ impl Checked {
                 .set("height", BOX)
                 .set("rx", 4)
                 .set("fill", fill);
-            group = group.add(rectangle).add(text(x + 8.0, y + 16.0, &cut(&pool.node(node).name, 58)));
+            group = group.add(rectangle).add(text(x + 8.0, y + 16.0, &cut(&pool.node(node).name, 52)));
         }
         group
     }
@@ -169,6 +182,23 @@ fn lanes_of(checked: &Checked, nodes: &[NodeId]) -> Vec<StreamId> {
 
 fn text(x: f64, y: f64, content: &str) -> Text {
     Text::new(content.to_owned()).set("x", x).set("y", y)
+}
+
+/// Lines of at most `longest` characters, cut between words.
+fn wrapped(content: &str, longest: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in content.split(' ') {
+        let line = lines.last_mut().expect("there is a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= longest {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 fn cut(content: &str, longest: usize) -> String {
