@@ -104,6 +104,13 @@ fn the_kernels_that_ship_are_listed_and_every_view_prints() {
 }
 
 #[test]
+fn counts_of_accesses_are_the_emulators() {
+    let output = lathe(&["check", "--backend", "cuda", "--stats"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("`--stats` counts on the emulator"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_filter_that_no_case_matches_is_an_error_not_a_pass() {
     let output = lathe(&["check", "--kernel", "bf16_index_k_store", "--target", "sm_120a", "--filter", "no such case"]);
     assert_eq!(output.status.code(), Some(2));

@@ -66,7 +66,13 @@ fn case() -> Case {
         grid: [1, 1, 1],
         buffers: vec![
             Buffer::from_bytes("input", Dtype::F32, bytes(input)),
-            Buffer { name: "output".into(), dtype: Dtype::F32, len: expected.len() as u64, segments: vec![output] },
+            Buffer {
+                name: "output".into(),
+                dtype: Dtype::F32,
+                len: expected.len() as u64,
+                segments: vec![output],
+                racy: 0..0,
+            },
         ],
         args: vec![pointer(0), pointer(1)],
         verify: Box::new(move |buffers| {
@@ -109,11 +115,13 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|arg| ["check", "emit", "list"].contains(&arg.as_str())) {
         return lathe::cli::main(&entries());
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 8] = [
         ("a right kernel passes, with its figures", a_right_kernel_passes),
         ("a race is shown with both accesses and the barrier", a_race_is_shown),
         ("a wrong result fails", a_wrong_result_fails),
         ("a case that does not fit is refused by argument", a_misfit_is_refused),
+        ("the page about faults shows what is said", the_page_shows_what_is_said),
+        ("accesses are counted by line", accesses_are_counted_by_line),
         ("json says the same as the table", json_says_the_same),
         ("the listing names the kernels of this program", the_listing_names_them),
     ];
@@ -166,6 +174,47 @@ fn a_wrong_result_fails() {
     assert!(out.contains("FAILED: 0 of 1 cases"), "{out}");
 }
 
+/// Every line of the page's messages is one that the program prints, but for numbers.
+fn the_page_shows_what_is_said() {
+    let plain = |line: &str| line.chars().filter(|c| !c.is_ascii_digit()).collect::<String>().trim().to_owned();
+    let said: Vec<String> = ["racy", "off_by_one"]
+        .iter()
+        .flat_map(|kernel| {
+            let (_, _, err) = program(&["check", "--kernel", kernel, "--target", "sm_120a"]);
+            err.lines().map(plain).collect::<Vec<_>>()
+        })
+        .collect();
+    let page = include_str!("../docs/find-a-fault.md");
+    let blocks = page.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let lines: Vec<String> = blocks.flat_map(str::lines).map(plain).collect();
+    assert!(lines.len() > 8);
+    for line in lines {
+        assert!(
+            said.iter().any(|said| said.contains(&line)),
+            "the program does not say `{line}`, but\n{}",
+            said.join("\n")
+        );
+    }
+}
+
+fn accesses_are_counted_by_line() {
+    let (status, out, err) = program(&["check", "--kernel", "reverse", "--target", "sm_120a", "--stats"]);
+    assert_eq!(status, Some(0), "{out}{err}");
+    let row = |opcode: &str| {
+        let line = out.lines().find(|line| line.trim_start().starts_with(opcode)).unwrap_or_else(|| panic!("{out}"));
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Two warps of 32 lanes of 4 bytes: a pass through the banks, or four sectors, each.
+    let (load, store) = (row("ld.global.f32"), row("st.shared.f32"));
+    assert!(load[0].starts_with("tests/own_program.rs:"), "{load:?}");
+    assert_eq!(load[1..], ["2", "256", "8", "0"], "{out}");
+    assert_eq!(store[1..], ["2", "256", "2", "0"], "{out}");
+    let (_, out, _) = program(&["check", "--kernel", "reverse", "--target", "sm_120a", "--stats", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let traffic = json["kernels"][0]["traffic"].as_array().unwrap();
+    assert!(traffic.iter().any(|access| access["opcode"] == "st.shared.f32" && access["wavefronts"] == 2), "{out}");
+}
+
 fn a_misfit_is_refused() {
     let (status, _, err) = program(&["check", "--kernel", "misfit", "--target", "sm_120a"]);
     assert_eq!(status, Some(1), "{err}");
@@ -187,7 +236,8 @@ fn json_says_the_same() {
         assert_eq!(row["cases"], 1);
         assert_eq!(row["passed"], u64::from(is_right), "{row}");
         assert!(row["worst_row_diff"].is_number(), "{row}");
-        assert_eq!(row["findings"].as_array().unwrap().is_empty(), row["kernel"] != "racy", "{row}");
+        let has_findings = row["kernel"] == "racy" || row["kernel"] == "off_by_one";
+        assert_eq!(!row["findings"].as_array().unwrap().is_empty(), has_findings, "{row}");
     }
     // Beside the race: what a warp reads too early, nobody has written yet.
     let race = rows[1]["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "shared_race").unwrap();

@@ -1,6 +1,8 @@
 //! What a kernel is launched with and what it must produce: plain data that joins kernels (which make it),
 //! backends (which run it) and the `check` command (which judges it). No backend is known here.
 
+use std::ops::Range;
+
 use crate::dtype::Dtype;
 use crate::ir::TensorBox;
 
@@ -18,6 +20,8 @@ pub struct Buffer {
     pub len: u64,
     /// Mapped parts, ascending and disjoint.
     pub segments: Vec<Segment>,
+    /// Bytes that CTAs of the launch may write without order, such as a dummy page that padding goes to; mostly none.
+    pub racy: Range<u64>,
 }
 
 /// A mapped part of a [`Buffer`].
@@ -47,7 +51,7 @@ impl Buffer {
     fn whole(name: String, dtype: Dtype, bytes: Vec<u8>, defined: bool) -> Self {
         let len = bytes.len() as u64;
         let segments = if len == 0 { Vec::new() } else { vec![Segment { offset: 0, bytes, defined }] };
-        Buffer { name, dtype, len, segments }
+        Buffer { name, dtype, len, segments, racy: 0..0 }
     }
 
     /// The `len` bytes at `offset`, if one segment holds them all.

@@ -112,7 +112,7 @@ impl FusedSpec {
             append(&mut segments, row as u64 * self.x_stride() * 2, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "x".into(), dtype: Dtype::Bf16, len, segments }
+        Buffer { name: "x".into(), dtype: Dtype::Bf16, len, segments, racy: 0..0 }
     }
 
     /// The slot a token stores to, if it stores.
@@ -133,7 +133,9 @@ impl FusedSpec {
             append(&mut segments, page * self.page_stride, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments }
+        // Padding goes to the dummy page, several tokens to a slot.
+        let racy = 0..self.format.page_bytes() as u64;
+        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments, racy }
     }
 
     /// Offsets of a slot's key and, in fp8, of its scale.

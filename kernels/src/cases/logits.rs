@@ -250,7 +250,7 @@ impl Problem {
             append(&mut segments, request as u64 * self.table_stride() * 4, &bytes, true);
         }
         let len = segments.last().map_or(0, |s: &Segment| s.offset + s.bytes.len() as u64);
-        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments }
+        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments, racy: 0..0 }
     }
 
     /// Only the pages that a row uses are mapped, and page 0, which padding points at.
@@ -270,7 +270,7 @@ impl Problem {
         }
         let last = self.pages.keys().next_back().copied().unwrap_or(0) as u64;
         let len = last * self.spec.page_stride + format.page_bytes() as u64;
-        Buffer { name: "k_pages".into(), dtype: format.pool_dtype(), len, segments }
+        Buffer { name: "k_pages".into(), dtype: format.pool_dtype(), len, segments, racy: 0..0 }
     }
 
     /// Poison: each row with a guard behind it, and nothing mapped between far-apart rows.
@@ -284,7 +284,7 @@ impl Problem {
             append(&mut segments, from, &vec![POISON; end.saturating_sub(from) as usize], false);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "logits".into(), dtype: Dtype::F32, len, segments }
+        Buffer { name: "logits".into(), dtype: Dtype::F32, len, segments, racy: 0..0 }
     }
 
     /// Where a row's reference is compared: all positions, or a sample of a large problem.

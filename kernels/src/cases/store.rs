@@ -113,7 +113,7 @@ impl ScatterSpec {
             append(&mut segments, row as u64 * self.key_stride() * 2, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "keys".into(), dtype: Dtype::Bf16, len, segments }
+        Buffer { name: "keys".into(), dtype: Dtype::Bf16, len, segments, racy: 0..0 }
     }
 
     /// The rows, as bf16 bits.
@@ -152,7 +152,9 @@ impl ScatterSpec {
             append(&mut segments, page * self.page_stride, &bytes, true);
         }
         let len = segments.last().map_or(0, |s| s.offset + s.bytes.len() as u64);
-        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments }
+        // Padding goes to the dummy page, several rows to a slot.
+        let racy = 0..self.format.page_bytes() as u64;
+        Buffer { name: "k_pages".into(), dtype: self.format.pool_dtype(), len, segments, racy }
     }
 
     /// The byte ranges of a slot in the pool, and what they hold after `row` is stored there.

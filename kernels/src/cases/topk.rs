@@ -104,7 +104,7 @@ impl TopkSpec {
             append(&mut segments, request as u64 * (entries as u64 + self.table_gap) * 4, &bytes, true);
         }
         let len = segments.last().map_or(0, |s: &Segment| s.offset + s.bytes.len() as u64);
-        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments }
+        Buffer { name: "block_table".into(), dtype: Dtype::I32, len, segments, racy: 0..0 }
     }
 
     fn row(&self, row: usize) -> Vec<f32> {
@@ -182,7 +182,7 @@ fn logits(rows: &[Vec<f32>], stride: u64, max_len: u64) -> Buffer {
         let gap = f32::MAX.to_le_bytes().repeat(stride.min(max_len + GUARD) as usize - values.len());
         append(&mut segments, at + bytes.len() as u64, &gap, false);
     }
-    Buffer { name: "logits".into(), dtype: Dtype::F32, len: rows.len() as u64 * stride * 4, segments }
+    Buffer { name: "logits".into(), dtype: Dtype::F32, len: rows.len() as u64 * stride * 4, segments, racy: 0..0 }
 }
 
 /// Mapped elements behind the longest row.

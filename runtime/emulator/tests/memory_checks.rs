@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Memory, kernel, run, run_clean};
-use lathe_emulator::{Checks, Declaration, Effect, FindingKind, Kernel, Launch, Module, Options, Report};
+use lathe_emulator::{Address, Checks, Declaration, Effect, FindingKind, Kernel, Launch, Module, Options, Report};
 
 /// A kernel over registers %r, %f, %rd, %p, %h with parameters a, b, c (u64) and n (u32); %rd1..3 hold a..c plus 4 * tid, %r1 tid.
 fn ptx(instructions: &str) -> Kernel {
@@ -34,7 +34,7 @@ fn buffers() -> Buffers {
 }
 
 fn declare(name: &str, address: u64, effect: Effect) -> Declaration {
-    Declaration { name: name.into(), address, len: 256, effect, before_wait: false, racy: false }
+    Declaration { name: name.into(), address, len: 256, effect, before_wait: false, racy: 0..0 }
 }
 
 fn launch(x: &Buffers, ctas: u32) -> Launch {
@@ -213,8 +213,14 @@ fn ctas_that_write_the_same_bytes_race() {
     let report = run(&k, &l, &mut x.memory, &Options::default());
     assert_eq!(kinds(&report), [FindingKind::GlobalRace]);
     assert_ne!(report.findings[0].access.cta, report.findings[0].other.as_ref().unwrap().cta);
-    let racy = Declaration { racy: true, ..declare("c", x.c, Effect::WriteAll) };
-    assert_eq!(run(&k, &l.declare(racy), &mut x.memory, &Options::default()).findings, []);
+    // Each word that they write is exempt, or the one word that is not is found.
+    let exempt = |racy| Declaration { racy, ..declare("c", x.c, Effect::WriteAll) };
+    let whole = l.clone().declare(exempt(0..256));
+    assert_eq!(run(&k, &whole, &mut x.memory, &Options::default()).findings, []);
+    let report = run(&k, &l.declare(exempt(0..252)), &mut x.memory, &Options::default());
+    assert_eq!(kinds(&report), [FindingKind::GlobalRace]);
+    let Some(Address::Global { offset, .. }) = report.findings[0].address else { panic!("{report:?}") };
+    assert_eq!(offset, 252);
 }
 
 #[test]
@@ -278,7 +284,7 @@ fn padded_tails_of_a_page_influence_nothing_in_the_logits_kernel() {
         len,
         effect,
         before_wait: false,
-        racy: false,
+        racy: 0..0,
     };
     let l = l.declare(d("out", out, 256, Effect::WritePart)).declare(d("q", q, 16384, Effect::Read)).declare(d(
         "keys",

@@ -62,7 +62,7 @@ impl Loaded for OnDevice<'_> {
         check(kernel, self.program.shared_bytes(), compiled.target, case)?;
         if case.grid.contains(&0) {
             let buffers = case.buffers.clone();
-            return Ok(Run { buffers, findings: Vec::new(), lane_instructions: 0, elapsed: Duration::ZERO });
+            return Ok(Run { buffers, ..Run::default() });
         }
 
         let device = &self.backend.device;
@@ -90,7 +90,7 @@ impl Loaded for OnDevice<'_> {
                 allocation.read(segment.offset as i64, &mut segment.bytes)?;
             }
         }
-        Ok(Run { buffers, findings, lane_instructions: 0, elapsed })
+        Ok(Run { buffers, findings, elapsed, ..Run::default() })
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     fn edges(len: u64, segments: &[(u64, usize)]) -> Vec<Range<i64>> {
         let segments =
             segments.iter().map(|(offset, n)| Segment { offset: *offset, bytes: vec![0; *n], defined: true });
-        unmapped_edges(&Buffer { name: String::new(), dtype: Dtype::U8, len, segments: segments.collect() })
+        unmapped_edges(&Buffer { name: String::new(), dtype: Dtype::U8, len, segments: segments.collect(), racy: 0..0 })
     }
 
     const G: i64 = GUARD as i64;

@@ -1,5 +1,6 @@
 //! The emulator as a backend: runs the PTX, checks everything, and says what it saw in the author's terms.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use lathe_codegen::contract::{Arg, Buffer, Case, Scale};
@@ -12,7 +13,7 @@ use lathe_emulator::{
 };
 
 use super::arguments::{check, marshal};
-use super::{Access, Backend, Finding, FindingKind, Loaded, Run, RunError, Schedule, finding};
+use super::{Access, Backend, Finding, FindingKind, Loaded, Run, RunError, Schedule, Traffic, finding};
 use crate::program::{Program, rust_line};
 
 /// Runs PTX on the CPU.
@@ -20,6 +21,8 @@ use crate::program::{Program, rust_line};
 pub struct EmulatorBackend {
     /// Whether races and copies in flight go unchecked, for speed.
     pub fast: bool,
+    /// Whether memory traffic is counted.
+    pub traffic: bool,
 }
 
 impl Backend for EmulatorBackend {
@@ -38,7 +41,7 @@ impl Backend for EmulatorBackend {
     fn load<'a>(&'a self, program: &'a Program) -> Result<Box<dyn Loaded + 'a>, RunError> {
         let kernel = Module::parse(&program.compiled.ptx)?.entry(&program.cuda.entry)?;
         let checks = if self.fast { Checks::NONE } else { Checks::ALL };
-        Ok(Box::new(Emulated { program, kernel, checks }))
+        Ok(Box::new(Emulated { program, kernel, checks, traffic: self.traffic }))
     }
 }
 
@@ -46,6 +49,7 @@ struct Emulated<'a> {
     program: &'a Program,
     kernel: lathe_emulator::Kernel,
     checks: Checks,
+    traffic: bool,
 }
 
 impl Loaded for Emulated<'_> {
@@ -54,7 +58,7 @@ impl Loaded for Emulated<'_> {
         check(kernel, self.program.shared_bytes(), compiled.target, case)?;
         if case.grid.contains(&0) {
             let buffers = case.buffers.clone();
-            return Ok(Run { buffers, findings: Vec::new(), lane_instructions: 0, elapsed: Default::default() });
+            return Ok(Run { buffers, ..Run::default() });
         }
 
         let mut memory = Memory::default();
@@ -75,6 +79,7 @@ impl Loaded for Emulated<'_> {
             checks: self.checks,
             // The language has no `return`.
             early_exit: false,
+            traffic: self.traffic,
             ..Options::default()
         };
         let start = Instant::now();
@@ -85,7 +90,8 @@ impl Loaded for Emulated<'_> {
         finding::merge(&mut findings, report.findings.into_iter().map(|f| self.explain(f, case, &memory)));
         finding::merge(&mut findings, memory.written_padding(&kernel.name, case));
         let buffers = memory.read_back(case)?;
-        Ok(Run { buffers, findings, lane_instructions: report.stats.lane_instructions, elapsed })
+        let traffic = report.traffic.into_iter().map(|access| self.traffic(access)).collect();
+        Ok(Run { buffers, findings, lane_instructions: report.stats.lane_instructions, elapsed, traffic })
     }
 }
 
@@ -103,33 +109,32 @@ impl Emulated<'_> {
                     }
                     _ => None,
                 });
-            let (mut reads, mut writes, mut early) = (false, false, true);
-            for (access, phase) in pointers {
-                reads |= access.reads();
-                writes |= access.writes();
-                early &= phase == Phase::BeforeWait;
-            }
+            let pointers: Vec<(Declared, Phase)> = pointers.collect();
+            let reads = pointers.iter().any(|(access, _)| access.reads());
+            let writes = pointers.iter().any(|(access, _)| access.writes());
             let effect = match (reads, writes) {
                 (true, true) => Effect::ReadWrite,
                 (true, false) => Effect::Read,
-                // What the launch covers need not be the whole buffer.
+                (false, true) if pointers.iter().all(|(access, _)| *access == Declared::WriteAll) => Effect::WriteAll,
                 (false, true) => Effect::WritePart,
-                (false, false) => return None,
+                (false, false) => return Vec::new(),
             };
-            let partly = self.program.kernel.params.iter().zip(&case.args).any(|(param, arg)| {
-                matches!((param.kind, arg), (ParamKind::Pointer { access: Declared::WritePart, .. }, Arg::Pointer { buffer, .. }) if *buffer == index)
-            });
-            Some(Declaration {
+            // The launch covers what is mapped, not what lies in between.
+            let parts: Vec<Range<u64>> = match effect {
+                Effect::WriteAll => buffer.segments.iter().map(|s| s.offset..s.offset + s.bytes.len() as u64).collect(),
+                _ => vec![0..buffer.len],
+            };
+            let declare = |part: Range<u64>| Declaration {
                 name: buffer.name.clone(),
-                address: memory.bases[index],
-                len: buffer.len,
+                address: memory.bases[index] + part.start,
+                len: part.end - part.start,
                 effect,
-                before_wait: early,
-                // Padded rows may store to the same slot of the dummy page.
-                racy: partly,
-            })
+                before_wait: pointers.iter().all(|(_, phase)| *phase == Phase::BeforeWait),
+                racy: buffer.racy.start.saturating_sub(part.start)..buffer.racy.end.saturating_sub(part.start),
+            };
+            parts.into_iter().map(declare).collect()
         };
-        case.buffers.iter().enumerate().filter_map(of).collect()
+        case.buffers.iter().enumerate().flat_map(of).collect()
     }
 
     /// Whether some argument declares that the kernel writes the buffer.
@@ -182,6 +187,11 @@ impl Emulated<'_> {
             other,
             count: found.count,
         }
+    }
+
+    fn traffic(&self, access: lathe_emulator::Traffic) -> Traffic {
+        let rust = self.author(&access.sources).map(|(_, loc)| loc);
+        Traffic { rust, ptx_line: access.ptx_line, opcode: access.opcode, counts: access.counts }
     }
 
     fn access(&self, access: lathe_emulator::Access) -> Access {
@@ -351,7 +361,7 @@ mod tests {
             bytes: vec![7; *len],
             defined: *defined,
         });
-        Buffer { name: "rows".into(), dtype: Dtype::F32, len: 1 << 40, segments: segments.collect() }
+        Buffer { name: "rows".into(), dtype: Dtype::F32, len: 1 << 40, segments: segments.collect(), racy: 0..0 }
     }
 
     fn case(buffer: Buffer) -> Case {

@@ -53,7 +53,7 @@ pub struct Schedule {
 }
 
 /// What a launch left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Run {
     /// The case's buffers, after the launch.
     pub buffers: Vec<Buffer>,
@@ -63,6 +63,21 @@ pub struct Run {
     pub lane_instructions: u64,
     /// How long the launch took, without copies: on the device by its own clock.
     pub elapsed: Duration,
+    /// What each access cost, where that was counted.
+    pub traffic: Vec<Traffic>,
+}
+
+/// What the accesses of one instruction cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// Where the author wrote it.
+    pub rust: Option<Loc>,
+    /// Line of the PTX.
+    pub ptx_line: u32,
+    /// PTX opcode.
+    pub opcode: String,
+    /// Sums over the launch.
+    pub counts: lathe_emulator::Counts,
 }
 
 /// Why a launch did not happen or did not end.

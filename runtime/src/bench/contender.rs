@@ -97,6 +97,7 @@ impl Contender {
             dtype: memory.dtype,
             len: memory.len,
             segments: Vec::new(),
+            racy: 0..0,
         });
         let case = Case {
             name: self.name.clone(),

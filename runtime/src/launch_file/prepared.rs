@@ -110,7 +110,7 @@ impl Prepared {
                     len,
                     effect,
                     before_wait: buffer.before_wait,
-                    racy: false,
+                    racy: 0..0,
                 });
             }
             bases.push(base);

@@ -25,6 +25,7 @@ Examples:
   lathe check                                        every kernel, on the emulator
   lathe check --kernel bf16_index_k_store            one kernel
   lathe check --filter 'next_n=4' --seeds 20         some cases, under 20 warp orders
+  lathe check --kernel bf16_index_k_store --stats    with bank conflicts and sectors, by line
   lathe check --backend cuda --json > result.json    on the GPU, for a program to read")]
 pub struct Args {
     /// What runs the kernels
@@ -59,6 +60,11 @@ pub struct Args {
     /// Skip the checks for races and for copies in flight
     #[arg(long)]
     fast: bool,
+
+    /// On the emulator: also count what each access costs, by the line of the Rust source: bank conflicts of shared
+    /// memory and sectors of global memory
+    #[arg(long)]
+    stats: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,6 +82,8 @@ pub(super) enum CheckError {
     NoTarget,
     #[error("the device does not run machine code for {target}; leave `--target` out to use its own")]
     ForeignTarget { target: Target },
+    #[error("`--stats` counts on the emulator, which sees every access; a GPU's own counters are read with ncu")]
+    StatsOnDevice,
     #[error("no case's name contains `{filter}`")]
     NoCase { filter: String },
     #[error("`--compare` compares a GPU with the emulator: give it with `--backend cuda`")]
@@ -84,12 +92,17 @@ pub(super) enum CheckError {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let start = Instant::now();
+    if args.stats && args.backend == BackendName::Cuda {
+        return Err(CheckError::StatsOnDevice.into());
+    }
     let entries = select::entries(context.entries, &args.kernel)?;
     if args.compare && args.backend != BackendName::Cuda {
         return Err(CheckError::NothingToCompare.into());
     }
     let (backend, default_targets): (Box<dyn Backend>, Vec<Target>) = match args.backend {
-        BackendName::Emulator => (Box::new(EmulatorBackend { fast: args.fast }), Target::ALL.to_vec()),
+        BackendName::Emulator => {
+            (Box::new(EmulatorBackend { fast: args.fast, traffic: args.stats }), Target::ALL.to_vec())
+        }
         BackendName::Cuda => {
             let backend = CudaBackend::open(0)?;
             let own = backend.device().info().target();
@@ -134,6 +147,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         report::diagnostics(&rows, &Sources::new(context.entries));
         report::table(&rows);
         report::agreements(&rows);
+        report::traffic(&rows);
         report::summary(&rows, start.elapsed(), compiler.library().version);
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

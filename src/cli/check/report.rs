@@ -11,6 +11,7 @@ use super::row::{Failure, Row, Time};
 use crate::cli::diagnostic::Diagnostic;
 use crate::cli::sources::Sources;
 use crate::cli::table;
+use crate::cli::traffic::{LEGEND, Line, table as table_of_traffic};
 use lathe_runtime::backend::Finding;
 
 /// How many failed cases of a row are shown.
@@ -133,6 +134,25 @@ pub fn agreements(rows: &[Row]) {
     }
 }
 
+/// What each access costs, row by row, where that was counted; rows that ran the same PTX share a table.
+pub fn traffic(rows: &[Row]) {
+    let mut shown: Vec<(&Row, Vec<String>)> = Vec::new();
+    for row in rows.iter().filter(|row| !row.outcome.traffic.is_empty()) {
+        let same = |known: &Row| known.kernel == row.kernel && known.outcome.traffic == row.outcome.traffic;
+        match shown.iter_mut().find(|(known, _)| same(known)) {
+            Some((_, met)) => met.push(place(row)),
+            None => shown.push((row, vec![place(row)])),
+        }
+    }
+    for (row, met) in &shown {
+        println!("\n\x1b[1m{}\x1b[0m, {}", row.kernel, met.join(", "));
+        println!("{}", table_of_traffic(&row.outcome.traffic));
+    }
+    if !shown.is_empty() {
+        println!("\n{LEGEND}");
+    }
+}
+
 pub fn summary(rows: &[Row], elapsed: Duration, nvrtc: (u32, u32)) {
     let cases: usize = rows.iter().map(|row| row.outcome.cases).sum();
     let passed: usize = rows.iter().map(|row| row.outcome.passed).sum();
@@ -172,6 +192,8 @@ struct JsonRow<'a> {
     errors: Vec<&'a str>,
     #[serde(skip_serializing_if = "<[Time]>::is_empty")]
     times: &'a [Time],
+    #[serde(skip_serializing_if = "<[Line]>::is_empty")]
+    traffic: &'a [Line],
     #[serde(skip_serializing_if = "Option::is_none")]
     against_emulator: Option<&'a Agreement>,
 }
@@ -193,6 +215,7 @@ pub fn json(rows: &[Row]) {
         failures: &row.outcome.failures,
         errors: row.errors.iter().map(|error| error.title.as_str()).collect(),
         times: &row.outcome.times,
+        traffic: &row.outcome.traffic,
         against_emulator: row.outcome.agreement.as_ref(),
     });
     let json = Json { kernels: kernels.collect() };

@@ -10,7 +10,7 @@ use lathe_codegen::entry::{Cases, Entry, Variant};
 use lathe_codegen::ir::{ParamKind, Phase};
 use lathe_codegen::target::Target;
 use lathe_runtime::backend::{
-    Backend, EmulatorBackend, Finding, FindingKind, Loaded, RunError, Schedule, merge_findings,
+    Backend, EmulatorBackend, Finding, FindingKind, Loaded, RunError, Schedule, Traffic, merge_findings,
 };
 use lathe_runtime::nvrtc::{CompileError, Compiler};
 use lathe_runtime::program::{Program, ProgramError, rust_line};
@@ -21,7 +21,7 @@ use rayon::prelude::*;
 
 use super::agree::{self, Agreement};
 use crate::cli::diagnostic::Diagnostic;
-use crate::cli::terminal;
+use crate::cli::{terminal, traffic};
 
 /// What became of one kernel, variant and target.
 pub struct Row {
@@ -56,6 +56,8 @@ pub struct Outcome {
     /// Device time of each case, where a device keeps it.
     pub times: Vec<Time>,
     pub agreement: Option<Agreement>,
+    /// What each access cost in all cases under the first schedule, by the author's line, where that was counted.
+    pub traffic: Vec<traffic::Line>,
 }
 
 /// How long a case took: the fastest of its runs.
@@ -297,6 +299,9 @@ fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome
         });
         outcome.worst_row_diff = worst(outcome.worst_row_diff, verdict.worst_row_diff);
         outcome.lane_instructions += run.lane_instructions;
+        if *schedule == schedules[0] {
+            traffic::merge(&mut outcome.traffic, run.traffic.into_iter().map(line));
+        }
         if what.is_empty() {
             what.extend(verdict.failures.into_iter().map(|failure| format!("{failure}{}", under(*schedule))));
         }
@@ -321,6 +326,11 @@ fn guarded<T>(function: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(function)).map_err(text)
 }
 
+fn line(access: Traffic) -> traffic::Line {
+    let place = access.rust.map_or_else(|| format!("line {} of the PTX", access.ptx_line), |loc| loc.to_string());
+    traffic::Line { place, opcode: access.opcode, counts: access.counts }
+}
+
 fn under(schedule: Schedule) -> String {
     match schedule {
         Schedule { seed: 0, late_copies: false } => String::new(),
@@ -342,6 +352,7 @@ impl Outcome {
         self.lane_instructions += other.lane_instructions;
         self.failures.extend(other.failures);
         self.times.extend(other.times);
+        traffic::merge(&mut self.traffic, other.traffic);
         merge_findings(&mut self.findings, other.findings);
         self
     }

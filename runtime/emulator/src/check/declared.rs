@@ -1,5 +1,6 @@
 //! Declared accesses: what a launch says that a kernel does with each buffer, against what it does.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
@@ -51,8 +52,8 @@ pub struct Declaration {
     pub effect: Effect,
     /// Whether it may be touched before `griddepcontrol.wait`: no earlier kernel writes it (and, for an output, none uses it).
     pub before_wait: bool,
-    /// Whether CTAs may write the same bytes without order (padding, for example).
-    pub racy: bool,
+    /// Bytes, from the start, that CTAs may write without order: where padding goes, for example.
+    pub racy: Range<u64>,
 }
 
 /// The declarations of a launch, with what has been seen of each.
@@ -97,7 +98,10 @@ impl Declared {
 
     /// Whether accesses there cannot race: nobody writes, or it is declared that they may.
     pub fn race_free(&self, address: u64) -> bool {
-        self.find(address).is_some_and(|e| !e.declaration.effect.writes() || e.declaration.racy)
+        self.find(address).is_some_and(|e| {
+            let d = &e.declaration;
+            !d.effect.writes() || d.racy.contains(&(address - d.address))
+        })
     }
 
     /// Outputs declared `write_all` of which a byte was never written, with its offset.
