@@ -18,6 +18,7 @@ use lathe::runtime::program::Program;
 use lathe::runtime::toolchain::Toolchain;
 use lathe::target::Target;
 use lathe_codegen::ops::compare;
+use regex::Regex;
 
 const LOGITS: &str = include_str!("../kernels/src/bf16_logits.rs");
 const STORE: &str = include_str!("../kernels/src/bf16_store.rs");
@@ -94,6 +95,36 @@ fn run(kernel: Kernel, fault: Fault, case: &Case) -> (Vec<Finding>, Vec<String>)
     (findings, failures)
 }
 
+/// A message says where, in which of the author's tiles or arguments, and nothing of this program's insides.
+#[track_caller]
+fn judge(finding: &Finding, source: &str) {
+    static PLACE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^kernels/src/\w+\.rs:\d+:\d+: ").unwrap());
+    static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`(\w+)`").unwrap());
+    // Names of types, and values as a debugger prints them.
+    static INSIDES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[a-z][A-Z]|\bSome\b|\bNone\b|lathe_|%r\d|\{").unwrap());
+    let text = finding.to_string();
+    assert!(PLACE.is_match(&text), "no place: {text}");
+    let words = [Some(&finding.detail), finding.element.as_ref(), finding.help.as_ref()];
+    for text in words.into_iter().flatten() {
+        assert!(!INSIDES.is_match(text), "insides: {text}");
+    }
+    let named = matches!(
+        finding.kind,
+        FindingKind::OutOfBounds
+            | FindingKind::Misaligned
+            | FindingKind::ReadOnly
+            | FindingKind::SharedRace
+            | FindingKind::CopyInFlight
+            | FindingKind::GlobalRace
+            | FindingKind::Undeclared
+            | FindingKind::BeforeWait
+    );
+    let element = finding.element.as_deref().unwrap_or_default();
+    let name = NAME.captures(element).map(|found| found[1].to_owned());
+    assert!(!named || name.as_ref().is_some_and(|name| source.contains(name.as_str())), "no name: {finding:?}");
+}
+
 #[track_caller]
 fn expect(kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caught) {
     let (findings, failures) = run(kernel, fault, case);
@@ -109,6 +140,7 @@ fn expect(kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caugh
         }),
         Caught::Judge(text) => failures.iter().any(|failure| failure.contains(text)),
     };
+    findings.iter().for_each(|finding| judge(finding, source));
     let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert!(seen, "expected {caught:?}\nfindings: {found:#?}\nfailures: {failures:#?}");
 }
@@ -116,6 +148,13 @@ fn expect(kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caugh
 #[track_caller]
 fn expect_logits(fault: Fault, caught: Caught) {
     expect(logits_kernel(), LOGITS, fault, &logits_case(), caught);
+}
+
+/// Rows for slots on both sides of a page's end.
+#[track_caller]
+fn expect_store(fault: Fault, caught: Caught) {
+    let case = ScatterSpec::new(KeyFormat::Bf16, (60..72 + 4).collect()).case();
+    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
 }
 
 #[test]
@@ -188,6 +227,93 @@ fn a_store_that_takes_negative_slots_is_out_of_bounds() {
     let case = ScatterSpec::new(KeyFormat::Bf16, vec![70, -1, 71]).case();
     let caught = Caught::At(FindingKind::OutOfBounds, "store_vector(key);");
     expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+}
+
+#[test]
+fn a_deleted_wait_for_the_queries_is_a_copy_in_flight() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "cp_async.wait", 0));
+    expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "let queries = q_tile.load_b();"));
+}
+
+#[test]
+fn queries_that_join_the_group_of_the_keys_are_in_flight() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "cp_async.commit", 0));
+    expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "let queries = q_tile.load_b();"));
+}
+
+#[test]
+fn a_length_that_is_read_before_the_dependency_wait_is_told() {
+    let fault = Fault::Text {
+        from: "  grid_dependency_wait();\n\n  // The row's queries and weights, and one page id a lane\n  const int len = load(context_lens + row);",
+        to: "\n\n  // The row's queries and weights, and one page id a lane\n  const int len = load(context_lens + row); grid_dependency_wait();",
+    };
+    expect_logits(fault, Caught::At(FindingKind::BeforeWait, "let len = context_lens.at(row).load();"));
+}
+
+#[test]
+fn a_shuffle_that_a_lane_skips_is_a_divergent_collective() {
+    let fault = Fault::Text { from: "if (pages > 1) {", to: "if (pages > 1 && lane != 5) {" };
+    expect_logits(fault, Caught::At(FindingKind::DivergentCollective, "let page = page_ids.of_lane(i);"));
+}
+
+#[test]
+fn a_cta_barrier_that_a_warp_skips_is_misuse() {
+    let fault = Fault::Text { from: "  __syncthreads();", to: "  if (warp != 1) __syncthreads();" };
+    expect_logits(fault, Caught::At(FindingKind::BarrierMisuse, "cta::sync();"));
+}
+
+#[test]
+fn queries_that_are_fetched_by_half_leave_undefined_scores() {
+    let fault = Fault::Text { from: "copy_tile_xor16<16, 256, 128>(q_tile", to: "copy_tile_xor16<8, 256, 128>(q_tile" };
+    expect_logits(fault, Caught::At(FindingKind::Undefined, "out.store_rows(score, below(rest));"));
+}
+
+#[test]
+fn rows_that_store_to_one_place_race() {
+    let fault = Fault::Text {
+        from: "float* out = logits + (unsigned)row * logits_stride + start;",
+        to: "float* out = logits + start;",
+    };
+    expect_logits(fault, Caught::At(FindingKind::GlobalRace, "out.store_rows(score, below(rest));"));
+}
+
+#[test]
+fn a_dropped_relu_gives_wrong_logits() {
+    let fault = Fault::Text { from: "fmaxf(dots[n][e], 0.0f)", to: "dots[n][e]" };
+    expect_logits(fault, Caught::Judge("off by"));
+}
+
+#[test]
+fn a_chunk_of_half_the_bytes_is_misaligned() {
+    let fault = Fault::Text { from: "thread % 16 * 8", to: "thread % 16 * 4" };
+    expect_store(fault, Caught::At(FindingKind::Misaligned, "load_vector(8);"));
+}
+
+#[test]
+fn a_key_that_is_stored_to_the_input_is_refused() {
+    let fault = Fault::Text {
+        from: "store_x4(k_pages + place / 64 * k_pages_stride + place % 64 * 128 + chunk, key);",
+        to: "store_x4((bf16*)keys + chunk, key);",
+    };
+    expect_store(fault, Caught::At(FindingKind::ReadOnly, "store_vector(key);"));
+}
+
+#[test]
+fn a_key_that_is_read_from_the_pool_is_against_the_declaration() {
+    let fault = Fault::Text { from: "load_x4(key, keys +", to: "load_x4(key, k_pages +" };
+    expect_store(fault, Caught::At(FindingKind::Undeclared, "load_vector(8);"));
+}
+
+#[test]
+fn ctas_that_take_a_row_twice_race_for_its_slot() {
+    let fault = Fault::Text { from: "blockIdx.x * 8", to: "blockIdx.x * 7" };
+    expect_store(fault, Caught::At(FindingKind::GlobalRace, "store_vector(key);"));
+}
+
+#[test]
+fn pages_of_half_the_slots_are_out_of_bounds() {
+    let fault = Fault::Text { from: "place / 64", to: "place / 32" };
+    expect_store(fault, Caught::At(FindingKind::OutOfBounds, "store_vector(key);"));
 }
 
 /// Every schedule of 20 seeds with both modes of asynchronous copies.
