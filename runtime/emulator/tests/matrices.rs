@@ -119,55 +119,71 @@ fn paged_logits_agree_with_the_reference_under_every_schedule() {
     }
 }
 
-/// The kernel that Triton compiled: parameters in its order, then the two scratch pointers that it adds.
-fn check_triton<T: bytemuck::NoUninit>(
-    file: &str,
+/// A kernel that Triton compiled: parameters in its order, then the two scratch pointers that it adds.
+struct Triton {
+    file: &'static str,
+    entry: &'static str,
+    /// Dynamic shared memory that the compiler asked for.
     shared: u32,
-    make: impl Fn(&mut Numbers) -> T,
-    value: impl Fn(T) -> f64,
+    /// Bytes of an element of queries and keys.
+    bytes: usize,
+    value: fn(&[u8]) -> f64,
+    /// Pages end with a scale for each key.
     scaled: bool,
-) {
-    let k = kernel(file, "logits");
-    let (rows, pages) = (2usize, 5usize);
-    let lens = [200i32, 70];
-    let mut numbers = Numbers::new(8);
-    let q: Vec<T> = (0..rows * 64 * 128).map(|_| make(&mut numbers)).collect();
-    let keys: Vec<T> = (0..pages * 64 * 128).map(|_| make(&mut numbers)).collect();
-    let scales: Vec<f32> = (0..pages * 64).map(|_| numbers.unit() + 2.0).collect();
-    let weights: Vec<f32> = (0..rows * 64).map(|_| numbers.unit()).collect();
-    let table: Vec<i32> = (0..rows * 4).map(|_| numbers.below(pages as u64) as i32).collect();
-    for options in schedules() {
-        let mut m = Memory::default();
-        let out = m.undefined("logits", rows * 256 * 4);
-        let (pq, pk, ps) = (m.with("q", &q), m.with("keys", &keys), m.with("scales", &scales));
-        let (pw, pl, pt) = (m.with("weights", &weights), m.with("lens", &lens), m.with("table", &table));
-        let launch = Launch::new([rows as u32, 2, 1], [128, 1, 1]).dynamic_shared(shared);
-        let launch =
-            launch.arg(out).arg(pq).arg(pk).arg(ps).arg(pw).arg(pl).arg(pt).arg(4i32).arg(256i32).arg(0u64).arg(0u64);
-        run_clean(&k, &launch, &mut m, &options);
-        let got = m.read::<f32>(out, rows * 256);
-        for row in 0..rows {
-            for p in 0..256usize {
+}
+
+impl Triton {
+    /// Runs the kernel on elements that `make` gives, and compares its logits with plain loops.
+    fn check(&self, make: impl Fn(&mut Numbers) -> Vec<u8>) {
+        let k = kernel(self.file, self.entry);
+        let (rows, pages) = (2usize, 5usize);
+        // A length inside a page, one that ends with the first CTA, and CTAs past it.
+        let lens = [200i32, 70];
+        let mut numbers = Numbers::new(8);
+        let q: Vec<u8> = (0..rows * 64 * 128).flat_map(|_| make(&mut numbers)).collect();
+        let page_bytes = 64 * 128 * self.bytes + if self.scaled { 64 * 4 } else { 0 };
+        let mut keys = Vec::new();
+        for _ in 0..pages {
+            keys.extend((0..64 * 128).flat_map(|_| make(&mut numbers)));
+            if self.scaled {
+                keys.extend((0..64).flat_map(|_| (numbers.unit() + 2.0).to_le_bytes()));
+            }
+        }
+        let weights: Vec<f32> = (0..rows * 64).map(|_| numbers.unit()).collect();
+        let table: Vec<i32> = (0..rows * 4).map(|_| numbers.below(pages as u64) as i32).collect();
+        let element = |bytes: &[u8], index: usize| (self.value)(&bytes[index * self.bytes..][..self.bytes]);
+        for options in schedules() {
+            let mut m = Memory::default();
+            let out = m.undefined("logits", rows * 256 * 4);
+            let (pq, pk) = (m.with("q", &q), m.with("keys", &keys));
+            let (pw, pl, pt) = (m.with("weights", &weights), m.with("lens", &lens), m.with("table", &table));
+            let launch = Launch::new([rows as u32, 2, 1], [128, 1, 1]).dynamic_shared(self.shared).arg(pq).arg(pk);
+            // Keys and scales lie in one buffer, and are passed as two.
+            let launch = if self.scaled { launch.arg(pk) } else { launch };
+            let launch = launch.arg(pw).arg(pl).arg(pt).arg(out).arg(4i32).arg(256i32).arg(256i32).arg(0u64).arg(0u64);
+            run_clean(&k, &launch, &mut m, &options);
+            let got = m.read::<f32>(out, rows * 256);
+            for (row, p) in (0..rows).flat_map(|row| (0..256usize).map(move |p| (row, p))) {
                 let g = got[row * 256 + p];
                 if p >= lens[row] as usize {
                     assert_eq!(g, f32::NEG_INFINITY, "row {row}, position {p}");
                     continue;
                 }
-                let slot = table[row * 4 + p / 64] as usize * 64 + p % 64;
-                let key: Vec<f64> = (0..128).map(|d| value(keys[slot * 128 + d])).collect();
+                let page = &keys[table[row * 4 + p / 64] as usize * page_bytes..][..page_bytes];
+                let key: Vec<f64> = (0..128).map(|d| element(page, p % 64 * 128 + d)).collect();
                 let (mut sum, mut magnitude) = (0.0, 0.0);
                 for h in 0..64 {
-                    let head: Vec<f64> = (0..128).map(|d| value(q[(row * 64 + h) * 128 + d])).collect();
+                    let head: Vec<f64> = (0..128).map(|d| element(&q, (row * 64 + h) * 128 + d)).collect();
                     let (s, a) = dot(&head, &key);
                     sum += f64::from(weights[row * 64 + h]) * s.max(0.0);
                     magnitude += f64::from(weights[row * 64 + h]).abs() * a;
                 }
-                let scale = if scaled { f64::from(scales[slot]) } else { 1.0 };
-                assert!(
-                    (f64::from(g) - scale * sum).abs() <= 1e-6 * scale * magnitude,
-                    "row {row}, position {p}: {g} is not {}",
-                    scale * sum
-                );
+                let scale = match self.scaled {
+                    true => f64::from(f32::from_le_bytes(page[64 * 128 + 4 * (p % 64)..][..4].try_into().unwrap())),
+                    false => 1.0,
+                };
+                let near = (f64::from(g) - scale * sum).abs() <= 1e-6 * scale * magnitude;
+                assert!(near, "row {row}, position {p}: {g} is not {}", scale * sum);
             }
         }
     }
@@ -175,11 +191,15 @@ fn check_triton<T: bytemuck::NoUninit>(
 
 #[test]
 fn what_triton_compiled_for_bf16_agrees_with_the_reference() {
-    check_triton("triton_logits_bf16", 33284, |n| bf16::from_f32(n.unit()).to_bits(), from_bf16, false);
+    let value = |bytes: &[u8]| from_bf16(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let (file, entry) = ("triton_paged_mqa_bf16", "_bf16_logits");
+    Triton { file, entry, shared: 33284, bytes: 2, value, scaled: false }
+        .check(|n| bf16::from_f32(n.unit()).to_le_bytes().to_vec());
 }
 
 #[test]
-fn what_triton_compiled_for_e4m3_agrees_with_the_reference() {
-    let small = |n: &mut Numbers| (n.below(256) as u8) & 0xbf;
-    check_triton("triton_logits_e4m3", 17156, small, from_e4m3, true);
+fn what_triton_compiled_for_fp8_agrees_with_the_reference() {
+    let (file, entry) = ("triton_paged_mqa_fp8", "_fp8_logits");
+    Triton { file, entry, shared: 17156, bytes: 1, value: |bytes| from_e4m3(bytes[0]), scaled: true }
+        .check(|n| vec![n.below(256) as u8 & 0xbf]);
 }

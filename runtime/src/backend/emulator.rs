@@ -122,7 +122,7 @@ impl Emulated<'_> {
             // The launch covers what is mapped, not what lies in between.
             let parts: Vec<Range<u64>> = match effect {
                 Effect::WriteAll => buffer.segments.iter().map(|s| s.offset..s.offset + s.bytes.len() as u64).collect(),
-                _ => vec![0..buffer.len],
+                _ => std::iter::once(0..buffer.len).collect(),
             };
             let declare = |part: Range<u64>| Declaration {
                 name: buffer.name.clone(),
