@@ -107,9 +107,11 @@ pub struct Tensor {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum ScalarValue {
+    Bool(bool),
     I32(i32),
     U32(u32),
     I64(i64),
+    U64(u64),
     F32(f32),
 }
 
@@ -117,9 +119,11 @@ impl ScalarValue {
     /// Its element type.
     pub const fn dtype(self) -> Dtype {
         match self {
+            ScalarValue::Bool(_) => Dtype::Bool,
             ScalarValue::I32(_) => Dtype::I32,
             ScalarValue::U32(_) => Dtype::U32,
             ScalarValue::I64(_) => Dtype::I64,
+            ScalarValue::U64(_) => Dtype::U64,
             ScalarValue::F32(_) => Dtype::F32,
         }
     }

@@ -1,7 +1,7 @@
 //! What a kernel's source uses: handles, and the operations that are not methods of one.
 
 pub use crate::handles::{
-    Acc, Arithmetic, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring,
+    Acc, Arithmetic, ByValue, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring,
     RowSums, Rows, Scalar, SharedTile, Slice, Span, TensorMap, Vector, WriteAll, WritePart, bf16, e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;

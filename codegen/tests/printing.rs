@@ -170,3 +170,37 @@ fn every_statement_has_its_place_in_the_source() {
     assert_eq!(second.line, first.line + 2);
     assert!(first.file.ends_with("printing.rs"));
 }
+
+/// Kept in C:\
+/// as ??/
+#[kernel(warps = 1)]
+fn double(#[read] load: Slice<i32>, #[write_part] quad_sum: Slice<i32>, char16_t: Scalar<i32>) {
+    section("C:\\ \r#error\u{2028}*/ \0 end \\");
+    let shared = load.at(char16_t).load();
+    let max = shared.max(char16_t);
+    quad_sum.at(max).store(shared);
+}
+
+#[test]
+fn the_authors_words_stay_words() {
+    let cuda = double().expect("traces").cuda(Target::Sm120a).expect("prints");
+    assert_eq!(cuda.entry, "double_");
+    let (_, entry) = cuda.source.split_once("}\n").expect("has a device function");
+    expect![[r#"
+
+        // Kept in C:\ //
+        // as ??/ //
+        extern "C" __global__ void __launch_bounds__(32, 1)
+        double_(const int* load_2,
+                int* quad_sum,
+                int char16_t_) {
+          // C:\ //
+          // #error
+          // */   end \ //
+          const int shared_2 = load(load_2 + char16_t_);
+          const int max_2 = max(shared_2, char16_t_);
+          quad_sum[max_2] = shared_2;
+        }
+    "#]]
+    .assert_eq(entry);
+}

@@ -2,8 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
+use syn::parse::Parser;
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, Ident, Item, ItemFn, Lit, Meta, Path, Signature};
+use syn::{Attribute, Expr, Ident, Item, ItemFn, Lit, Meta, Path, Signature, parse_quote};
 
 use crate::attr::{DeviceArgs, KernelArgs};
 use crate::check;
@@ -12,11 +13,11 @@ use crate::param::{Access, Param};
 use crate::rewrite::{Rewriter, respanned};
 
 pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
-    let function: ItemFn = match syn::parse2(item.clone()) {
+    let mut errors = Errors::default();
+    let function = match function(item.clone(), &mut errors) {
         Ok(function) => function,
         Err(error) => return beside(item, "kernel", error),
     };
-    let mut errors = Errors::default();
     let args = KernelArgs::parse(args, &mut errors);
     check::kernel_signature(&function.sig, &mut errors);
     check::body(&function.block, &mut errors);
@@ -31,11 +32,11 @@ pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 pub fn device(args: TokenStream, item: TokenStream) -> TokenStream {
-    let mut function: ItemFn = match syn::parse2(item.clone()) {
+    let mut errors = Errors::default();
+    let mut function = match function(item.clone(), &mut errors) {
         Ok(function) => function,
         Err(error) => return beside(item, "device", error),
     };
-    let mut errors = Errors::default();
     let args = DeviceArgs::parse(args, &mut errors);
     check::device_signature(&function.sig, &mut errors);
     check::body(&function.block, &mut errors);
@@ -53,6 +54,25 @@ fn refuse_repeated_names(params: &[Param], errors: &mut Errors) {
         }
         seen.push(name);
     }
+}
+
+/// The function under an attribute. One whose body is no Rust keeps its signature, so that the mistake is the only one.
+fn function(item: TokenStream, errors: &mut Errors) -> syn::Result<ItemFn> {
+    let error = match syn::parse2(item.clone()) {
+        Ok(function) => return Ok(function),
+        Err(error) => error,
+    };
+    let head = |input: syn::parse::ParseStream| {
+        let mut attrs = input.call(Attribute::parse_outer)?;
+        attrs.push(parse_quote!(#[allow(unused)]));
+        let (vis, sig) = (input.parse()?, input.parse()?);
+        let body: syn::Result<proc_macro2::Group> = input.parse();
+        body?;
+        Ok(ItemFn { attrs, vis, sig, block: parse_quote!({ ::core::unimplemented!() }) })
+    };
+    let Ok(function) = head.parse2(item) else { return Err(error) };
+    errors.push(error);
+    Ok(function)
 }
 
 /// Editors go on understanding the function while it has an error.

@@ -4,8 +4,6 @@ use std::process::ExitCode;
 
 use anstream::{eprintln, print};
 use clap::ValueEnum;
-use lathe_codegen::entry::Entry;
-use lathe_codegen::ir::Kernel;
 use lathe_codegen::target::Target;
 use lathe_runtime::nvrtc::Compiler;
 use lathe_runtime::program::Program;
@@ -76,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(errors) => return Ok(fail(&Diagnostic::of_trace(&errors), &sources)),
     };
     match args.view {
-        View::Rust => print!("{}", function(entry, &kernel)),
+        View::Rust => print!("{}", function(entry.source, &kernel.name)),
         View::Ir => print!("{kernel}"),
         View::Cuda => print!("{}", kernel.cuda(args.target)?.source),
         View::Ptx | View::Sass => {
@@ -104,16 +102,28 @@ fn fail(diagnostics: &[Diagnostic], sources: &Sources) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The kernel's function with its attributes and documentation, cut out of its file.
-fn function(entry: &Entry, kernel: &Kernel) -> String {
-    let lines: Vec<&str> = entry.source.lines().collect();
-    let Some(at) = lines.iter().position(|line| line.contains(&format!("fn {}", kernel.name))) else {
-        return entry.source.to_owned();
+/// The kernel's function with its attributes and documentation, cut out of its file; all of the file where the function
+/// is not in it.
+fn function(source: &str, name: &str) -> String {
+    let lines: Vec<&str> = source.lines().collect();
+    let Some(at) = lines.iter().position(|line| defines(line, name)) else {
+        return source.to_owned();
     };
     let is_head = |line: &&str| line.trim_start().starts_with(['#', '/']);
     let head = lines[..at].iter().rev().take_while(|line| is_head(line)).count();
-    let body = lines[at..].iter().position(|line| *line == "}").map_or(lines.len(), |end| at + end + 1);
+    let indent = &lines[at][..lines[at].len() - lines[at].trim_start().len()];
+    let is_end = |line: &&str| line.strip_prefix(indent) == Some("}");
+    let body = match lines[at].trim_end().ends_with('}') {
+        true => at + 1,
+        false => lines[at..].iter().position(is_end).map_or(lines.len(), |end| at + end + 1),
+    };
     lines[at - head..body].join("\n") + "\n"
+}
+
+/// Whether a line begins the function `name`, and not one whose name only starts with it.
+fn defines(line: &str, name: &str) -> bool {
+    let rest = line.split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
 fn counts(sass: &Sass) -> String {
@@ -128,4 +138,39 @@ fn counts(sass: &Sass) -> String {
         table.add_row([mnemonic.to_owned(), looped.to_string(), all.to_string()]);
     }
     format!("{table}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::function;
+
+    const SOURCE: &str = "\
+#[device]
+fn prefixed_helper(x: Scalar<f32>) -> Scalar<f32> {
+    x
+}
+
+mod inner {
+    /// One line.
+    #[kernel(warps = 1)]
+    pub fn prefixed(n: Scalar<i32>) {
+        if n > 0 {
+        }
+    }
+}
+
+#[kernel(warps = 1)]
+fn short() {}
+fn last<T>() {
+}
+";
+
+    #[test]
+    fn a_function_is_found_by_its_whole_name() {
+        let indented = "    /// One line.\n    #[kernel(warps = 1)]\n    pub fn prefixed(n: Scalar<i32>) {\n        if n > 0 {\n        }\n    }\n";
+        assert_eq!(function(SOURCE, "prefixed"), indented);
+        assert_eq!(function(SOURCE, "short"), "#[kernel(warps = 1)]\nfn short() {}\n");
+        assert_eq!(function(SOURCE, "last"), "fn last<T>() {\n}\n");
+        assert_eq!(function(SOURCE, "pre"), SOURCE);
+    }
 }

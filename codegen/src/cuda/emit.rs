@@ -99,6 +99,11 @@ impl<'k> Cx<'_, 'k> {
         self.printer.out.line(text, Some(self.inst.loc));
     }
 
+    /// Prints a comment of the author's words.
+    pub fn comment(&mut self, text: &str) {
+        self.printer.out.comment(text, Some(self.inst.loc));
+    }
+
     /// Prints an empty line where one sets things apart.
     pub fn gap(&mut self) {
         self.printer.out.gap();

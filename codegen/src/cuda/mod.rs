@@ -6,11 +6,13 @@ mod helper;
 mod names;
 mod plan;
 mod printer;
+pub mod reserved;
 mod writer;
 
 pub use emit::{Cx, Emit, scalar_text};
 pub use expr::{Expr, prec};
 pub use helper::Helper;
+use printer::Printed;
 pub use printer::{axes, ctype, register_text};
 
 use crate::ir::{Kernel, SharedTile, VerifyError};
@@ -109,10 +111,10 @@ impl Kernel {
             let (kernel, tiles) = (self.name.clone(), tiles.join("; "));
             return Err(CudaError::SharedMemory { kernel, loc, bytes, target, limit, tiles });
         }
-        let (source, lines) = printer::print(self);
+        let Printed { source, entry, lines } = printer::print(self);
         Ok(Cuda {
             source,
-            entry: self.name.clone(),
+            entry,
             lines,
             shared_bytes: bytes,
             tiles: self.tiles.clone(),

@@ -2,15 +2,28 @@
 
 use std::collections::HashSet;
 
+use super::reserved::is_reserved;
+
 /// The names in use, by scope from the outermost to the innermost.
 #[derive(Debug)]
 pub struct Names {
     scopes: Vec<HashSet<String>>,
+    /// How many placeholders have been taken, where nobody is given a name.
+    placeholders: Option<usize>,
 }
 
+/// What starts a placeholder, and nothing else.
+const PLACEHOLDER: &str = "placeholder_of_name_";
+
 impl Names {
+    /// Names that are none of `taken`.
     pub fn new(taken: impl IntoIterator<Item = String>) -> Self {
-        Names { scopes: vec![taken.into_iter().collect()] }
+        Names { scopes: vec![taken.into_iter().collect()], placeholders: None }
+    }
+
+    /// A placeholder for each name, which [`words`] leaves out.
+    pub fn placeholders() -> Self {
+        Names { scopes: vec![HashSet::new()], placeholders: Some(0) }
     }
 
     pub fn enter(&mut self) {
@@ -23,6 +36,10 @@ impl Names {
 
     /// `wanted`, or a numbered variant of it, taken in the present scope.
     pub fn take(&mut self, wanted: &str) -> String {
+        if let Some(count) = &mut self.placeholders {
+            *count += 1;
+            return format!("{PLACEHOLDER}{count}");
+        }
         let wanted = legal(wanted);
         let name = std::iter::once(wanted.clone())
             .chain((2..).map(|i| format!("{wanted}_{i}")))
@@ -33,120 +50,23 @@ impl Names {
     }
 }
 
+/// The identifiers of a line of code that are not names given by [`Names`].
+pub fn words(line: &str) -> impl Iterator<Item = &str> {
+    let code = if line.trim_start().starts_with('#') { "" } else { line.split("//").next().unwrap_or_default() };
+    // Members and the parts of numbers hang on a dot or a digit.
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
+    let words = words.filter_map(|word| word.split('.').next());
+    words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit()) && !word.starts_with(PLACEHOLDER))
+}
+
 /// `name` without characters or words that C++ keeps for itself.
 fn legal(name: &str) -> String {
     let mut name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
         name.insert(0, 'v');
     }
-    if RESERVED.contains(&name.as_str()) || name.starts_with("__") {
+    if is_reserved(&name) {
         name.push('_');
     }
     name
 }
-
-const RESERVED: &[&str] = &[
-    "alignas",
-    "alignof",
-    "and",
-    "and_eq",
-    "asm",
-    "auto",
-    "bitand",
-    "bitor",
-    "blockDim",
-    "blockIdx",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "compl",
-    "const",
-    "const_cast",
-    "constexpr",
-    "continue",
-    "decltype",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "dynamic_cast",
-    "else",
-    "enum",
-    "explicit",
-    "export",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "friend",
-    "goto",
-    "gridDim",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "main",
-    "mutable",
-    "namespace",
-    "new",
-    "noexcept",
-    "not",
-    "not_eq",
-    "nullptr",
-    "operator",
-    "or",
-    "or_eq",
-    "private",
-    "protected",
-    "public",
-    "register",
-    "reinterpret_cast",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "static_assert",
-    "static_cast",
-    "struct",
-    "switch",
-    "template",
-    "this",
-    "thread_local",
-    "threadIdx",
-    "throw",
-    "true",
-    "try",
-    "typedef",
-    "typeid",
-    "typename",
-    "union",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "volatile",
-    "wchar_t",
-    "while",
-    "xor",
-    "xor_eq",
-    // ours, and functions that the printed text calls
-    "TensorMap",
-    "abs",
-    "bf16",
-    "e4m3",
-    "f16",
-    "fabsf",
-    "floorf",
-    "fma",
-    "fmaf",
-    "fmaxf",
-    "fminf",
-    "max",
-    "min",
-    "rsqrtf",
-    "sqrtf",
-];

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use super::emit::{Cx, Emit, scalar_text};
 use super::expr::Expr;
 use super::helper::Helper;
-use super::names::Names;
+use super::names::{Names, words};
 use super::plan::Plan;
+use super::reserved::declared;
 use super::writer::Writer;
 use crate::dtype::Dtype;
 use crate::ir::{Access, Block, Inst, Kernel, Origin, Param, ParamKind, Type, ValueId};
@@ -25,28 +26,63 @@ pub struct Printer<'k> {
     pub uses_thread: bool,
 }
 
-/// The source and, for each line, where the author wrote it.
-pub fn print(kernel: &Kernel) -> (String, Vec<Option<Loc>>) {
-    let reserved = ["thread", "lane", "warp", "shared", "shared_memory"].map(str::to_owned);
-    let mut printer = Printer {
-        kernel,
-        out: Writer::default(),
-        names: Names::new(reserved),
-        plan: Plan::new(kernel),
-        named: HashMap::new(),
-        helpers: Vec::new(),
-        uses_lane: false,
-        uses_warp: false,
-        uses_thread: false,
-    };
-    let params = printer.params();
-    printer.out.indent();
-    printer.insts(&kernel.body);
-    printer.out.outdent();
-    printer.assemble(&params)
+/// A kernel's text.
+pub struct Printed {
+    pub source: String,
+    /// The name of the entry in it.
+    pub entry: String,
+    /// For each line, where the author wrote it.
+    pub lines: Vec<Option<Loc>>,
+}
+
+/// Prints `kernel`. What its text calls or names besides the author's names (device functions, types, built-ins) is
+/// known once there is a text: a first one, which gives nobody a name, says which names are not to be given.
+pub fn print(kernel: &Kernel) -> Printed {
+    let (draft, params) = Printer::run(kernel, Names::placeholders());
+    let ours = ["thread", "lane", "warp", "shared", "shared_memory"].map(str::to_owned);
+    let parameters = params.iter().map(|(text, _)| text.as_str());
+    let used = draft.out.lines().chain(parameters).flat_map(words).map(str::to_owned);
+    let reserved: Vec<String> = used.chain(ours).collect();
+
+    let at_file_scope = draft.helpers.iter().flat_map(|helper| functions(helper.text));
+    let at_file_scope = at_file_scope.chain(draft.declarations().flat_map(words)).map(str::to_owned);
+    let mut entries = Names::new(reserved.iter().cloned().chain(at_file_scope).chain(declared()));
+    let entry = entries.take(&kernel.name);
+
+    let (printer, params) = Printer::run(kernel, Names::new(reserved));
+    printer.assemble(entry, &params)
+}
+
+/// The functions that a text defines or calls.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    let heads = text.split('(').map(|before| {
+        let name = before.trim_end().rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &before.trim_end()[name.map_or(0, |end| end + 1)..]
+    });
+    heads.filter(|name| !name.is_empty())
 }
 
 impl<'k> Printer<'k> {
+    /// Prints parameters and body; returns the declarations of the parameters.
+    fn run(kernel: &'k Kernel, names: Names) -> (Self, Vec<(String, Loc)>) {
+        let mut printer = Printer {
+            kernel,
+            out: Writer::default(),
+            names,
+            plan: Plan::new(kernel),
+            named: HashMap::new(),
+            helpers: Vec::new(),
+            uses_lane: false,
+            uses_warp: false,
+            uses_thread: false,
+        };
+        let params = printer.params();
+        printer.out.indent();
+        printer.insts(&kernel.body);
+        printer.out.outdent();
+        (printer, params)
+    }
+
     /// Names the parameters; returns their declarations.
     fn params(&mut self) -> Vec<(String, Loc)> {
         let mut declared = Vec::new();
@@ -83,36 +119,36 @@ impl<'k> Printer<'k> {
         declared
     }
 
-    /// Everything around the body: what it turned out to need.
-    fn assemble(self, params: &[(String, Loc)]) -> (String, Vec<Option<Loc>>) {
-        let kernel = self.kernel;
-        let mut out = Writer::default();
+    /// The types that the text declares.
+    fn declarations(&self) -> impl Iterator<Item = &'static str> {
         let typedefs = [
             (Dtype::Bf16, "typedef unsigned short bf16;"),
             (Dtype::F16, "typedef unsigned short f16;"),
             (Dtype::E4m3, "typedef unsigned char e4m3;"),
         ];
-        for (dtype, text) in typedefs {
-            if self.mentions(dtype) {
-                out.line(text, None);
-            }
-        }
-        if kernel.params.iter().any(|param| matches!(param.kind, ParamKind::Tensor { .. })) {
-            out.line("struct __align__(128) TensorMap { unsigned long long bytes[16]; };", None);
-        }
+        let maps = self.kernel.params.iter().any(|param| matches!(param.kind, ParamKind::Tensor { .. }));
+        let map = "struct __align__(128) TensorMap { unsigned long long bytes[16]; };";
+        typedefs.into_iter().filter(|(dtype, _)| self.mentions(*dtype)).map(|(_, text)| text).chain(maps.then_some(map))
+    }
+
+    /// Everything around the body: what it turned out to need.
+    fn assemble(self, entry: String, params: &[(String, Loc)]) -> Printed {
+        let kernel = self.kernel;
+        let mut out = Writer::default();
+        self.declarations().for_each(|text| out.line(text, None));
         for helper in &self.helpers {
             out.gap();
             out.line(helper.text, None);
         }
         out.gap();
-        for doc in kernel.doc.lines() {
-            out.line(format!("// {}", doc.trim()).trim_end(), None);
+        if !kernel.doc.is_empty() {
+            out.comment(&kernel.doc, None);
         }
         out.line(
             &format!("extern \"C\" __global__ void __launch_bounds__({}, {})", kernel.threads(), kernel.ctas_per_sm),
             Some(kernel.loc),
         );
-        let head = format!("{}(", kernel.name);
+        let head = format!("{entry}(");
         for (i, (param, loc)) in params.iter().enumerate() {
             let head = if i == 0 { head.clone() } else { " ".repeat(head.len()) };
             let tail = if i + 1 == params.len() { ") {" } else { "," };
@@ -138,7 +174,8 @@ impl<'k> Printer<'k> {
         out.outdent();
         out.append(self.out);
         out.line("}", None);
-        out.finish()
+        let (source, lines) = out.finish();
+        Printed { source, entry, lines }
     }
 
     fn mentions(&self, dtype: Dtype) -> bool {

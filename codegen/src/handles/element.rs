@@ -22,12 +22,21 @@ pub trait Element: Copy + 'static {
     fn literal(self) -> Attr;
 }
 
+/// Element types that a launch can pass by value, those that [`ScalarValue`](crate::contract::ScalarValue) holds: bool,
+/// i32, u32, i64, u64 and f32.
+#[diagnostic::on_unimplemented(
+    message = "a launch does not pass `{Self}` by value",
+    label = "a `Scalar` parameter is of bool, i32, u32, i64, u64 or f32",
+    note = "pass one of those and convert it in the kernel, `x.to::<T>()`, or pass memory: `#[read] x: Slice<T>`"
+)]
+pub trait ByValue: Element {}
+
 /// Element types with `+ - *`, comparisons, `min` and `max`: i32, u32, i64, u64 and f32.
 #[diagnostic::on_unimplemented(
     message = "kernels do not compute in `{Self}`",
     note = "arithmetic is on i32, u32, i64, u64 and f32; convert first, e.g. `x.to::<f32>()`"
 )]
-pub trait Arithmetic: Element {}
+pub trait Arithmetic: ByValue {}
 
 /// i32, u32, i64 and u64.
 #[diagnostic::on_unimplemented(message = "`{Self}` is not an integer type of kernels: i32, u32, i64 or u64")]
@@ -64,13 +73,17 @@ element! {
 }
 
 macro_rules! class {
-    ($($ty:ty: $($class:ident)*;)*) => {$($(impl $class for $ty {})*)*};
+    ($($ty:ty: $($class:ident)*;)*) => {$($(
+        #[diagnostic::do_not_recommend]
+        impl $class for $ty {}
+    )*)*};
 }
 
 class! {
-    i32: Arithmetic Integer;
-    u32: Arithmetic Integer;
-    i64: Arithmetic Integer;
-    u64: Arithmetic Integer;
-    f32: Arithmetic Float;
+    bool: ByValue;
+    i32: ByValue Arithmetic Integer;
+    u32: ByValue Arithmetic Integer;
+    i64: ByValue Arithmetic Integer;
+    u64: ByValue Arithmetic Integer;
+    f32: ByValue Arithmetic Float;
 }

@@ -12,11 +12,11 @@ mod shared;
 mod vector;
 
 pub use access::{AccessMode, Read, ReadWrite, Readable, Writable, WriteAll, WritePart};
-pub use element::{Arithmetic, Element, Float, Integer, bf16, e4m3, f16};
+pub use element::{Arithmetic, ByValue, Element, Float, Integer, bf16, e4m3, f16};
 pub use global::{Argument, Place, Rows, Slice, TensorMap};
 pub use lanes::{Lanes, Span};
 pub use register::{Acc, Cols, MmaA, MmaB, RowSums};
-pub use scalar::{Mask, Scalar};
+pub use scalar::{Mask, Scalar, Stored};
 pub use shared::{MBarriers, Ring, SharedTile};
 pub use vector::Vector;
 

@@ -47,3 +47,23 @@ impl<T: Element> From<T> for Scalar<T> {
         Scalar::from_id(trace::with(|b| b.constant(T::DTYPE, value.literal(), loc)))
     }
 }
+
+/// What memory of `T` takes: a run-time value of that type, or a plain one.
+#[diagnostic::on_unimplemented(
+    message = "memory of `{T}` does not take `{Self}`",
+    label = "this is `{Self}`, and the memory holds `{T}`",
+    note = "convert a run-time value with `.to::<T>()`, a comptime one with `as`"
+)]
+pub trait Stored<T> {
+    /// The value, as it is stored.
+    #[track_caller]
+    fn stored(self) -> Scalar<T>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, V: Into<Scalar<T>>> Stored<T> for V {
+    #[track_caller]
+    fn stored(self) -> Scalar<T> {
+        self.into()
+    }
+}

@@ -1,5 +1,8 @@
 //! Constants and arithmetic, element by element.
 //!
+//! In a kernel they are Rust's operators (`+`, `-`, `*`, `/`, `%`, `&`, `|`, `^`, `<<`, `>>`, `!`, unary `-`, and the
+//! assignments `+=` and so on), literals, and the methods below.
+//!
 //! Each op is on scalars; those that are also on register tiles apply to every element, with a scalar or a column
 //! vector spread over the tile.
 

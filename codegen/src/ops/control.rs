@@ -159,7 +159,7 @@ pub static SECTION: OpDef = OpDef {
     emit: Emit::Stmt(|cx| {
         let text = cx.inst().attrs.text("text").to_owned();
         cx.gap();
-        text.lines().for_each(|line| cx.line(&format!("// {line}")));
+        cx.comment(&text);
     }),
     cost: |_| Cost::NONE,
     example: || section("Everything that follows."),

@@ -90,63 +90,6 @@ mod tests {
         }
     }
 
-    /// The reference of operations is written by this test (`UPDATE_EXPECT=1`).
-    #[test]
-    fn the_reference_is_up_to_date() {
-        let mut text = String::from(REFERENCE_HEAD);
-        for family in CATALOGUE {
-            let about = family.source.lines().take_while(|line| line.starts_with("//!"));
-            let about: Vec<&str> = about.map(|line| line.trim_start_matches("//!").trim()).collect();
-            text += &format!("\n## {}\n\n{}\n", family.name, about.join("\n"));
-            let mut shown = Vec::new();
-            for op in family.ops {
-                let kernel = kernel("example", op.example).expect("traces");
-                let insts = kernel.insts();
-                let (_, inst) = insts.iter().find(|(_, inst)| std::ptr::eq(inst.op, *op)).expect("shows its op");
-                let cost = (op.cost)(&Costing { kernel: &kernel, inst });
-                text += &format!("\n### `{}`\n\n{}\n", op.name, op.doc.trim());
-                text += &properties(op, cost);
-                let example = kernel.to_string();
-                if !shown.contains(&example) {
-                    text += &format!("\n```text\n{example}```\n");
-                    shown.push(example);
-                }
-            }
-        }
-        expect_test::expect_file!["../../../docs/operations.md"].assert_eq(&text);
-    }
-
-    const REFERENCE_HEAD: &str = "\
-# Operations
-
-What kernels are made of once traced: every operation of the IR with its effects, the cost that the model gives it in
-the example (of one warp), and the example in the IR's text form. Generated from the catalogue in `codegen/src/ops`.
-";
-
-    fn properties(op: &OpDef, cost: crate::cost::Cost) -> String {
-        let mut lines = Vec::new();
-        if op.min_capability > 0 {
-            lines.push(format!("- from sm_{}", op.min_capability));
-        }
-        if !op.effects.is_empty() {
-            let effects: Vec<_> = op.effects.iter().map(|effect| format!("{effect:?}")).collect();
-            lines.push(format!("- effects: {}", effects.join(", ")));
-        }
-        let figures = [
-            (cost.issue, "warp instructions"),
-            (cost.flops, "flops"),
-            (cost.global_read, "bytes read from global memory"),
-            (cost.global_written, "bytes written to global memory"),
-            (cost.shared_read, "bytes read from shared memory"),
-            (cost.shared_written, "bytes written to shared memory"),
-        ];
-        let figures: Vec<_> = figures.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-        if !figures.is_empty() {
-            lines.push(format!("- cost: {}", figures.join(", ")));
-        }
-        if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
-    }
-
     #[test]
     fn every_family_lists_its_ops_and_tests_their_examples() {
         for family in CATALOGUE {

@@ -9,7 +9,7 @@ use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, axes, ctype, prec, register_text};
 use crate::dtype::Dtype;
 use crate::handles::{
-    AccessMode, Element, Handle, Integer, Mask, Place, Read, Readable, Rows, Scalar, Slice, Vector, Writable,
+    AccessMode, Element, Handle, Integer, Mask, Place, Read, Readable, Rows, Scalar, Slice, Stored, Vector, Writable,
     WritePart, bf16,
 };
 use crate::ir::{Attrs, Inst, Type, ValueId};
@@ -391,6 +391,24 @@ impl<T: Element, A: AccessMode> Slice<T, A> {
     }
 }
 
+/// Arguments that consist of rows.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no rows",
+    label = "it is one run of elements: take one by `.at(index)`, or declare the parameter `Rows<T>`"
+)]
+pub trait HasRows {}
+
+impl<T, A> Slice<T, A> {
+    /// Only [`Rows`] have rows: a call of this one says so.
+    #[doc(hidden)]
+    pub fn row<I>(self, _: I) -> Place<T, A>
+    where
+        Self: HasRows,
+    {
+        self.start()
+    }
+}
+
 impl<T: Element, A: AccessMode> Rows<T, A> {
     /// The start of row `index`, which counts from 0; the address is computed in 64 bits.
     #[track_caller]
@@ -442,20 +460,20 @@ impl<T: Element, A: AccessMode> Place<T, A> {
 
     /// Stores `value` here.
     #[track_caller]
-    pub fn store(self, value: impl Into<Scalar<T>>)
+    pub fn store(self, value: impl Stored<T>)
     where
         A: Writable,
     {
-        emit_stmt(&STORE, &[self.id(), value.into().id()], Attrs::none());
+        emit_stmt(&STORE, &[self.id(), value.stored().id()], Attrs::none());
     }
 
     /// Stores `value` here where `mask` holds.
     #[track_caller]
-    pub fn store_if(self, mask: Mask, value: impl Into<Scalar<T>>)
+    pub fn store_if(self, mask: Mask, value: impl Stored<T>)
     where
         A: Writable,
     {
-        emit_stmt(&STORE, &[self.id(), value.into().id(), mask.id()], Attrs::none());
+        emit_stmt(&STORE, &[self.id(), value.stored().id(), mask.id()], Attrs::none());
     }
 
     /// Stores `vector` from here on, in one access; the address must be a multiple of its size.

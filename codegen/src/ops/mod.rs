@@ -19,6 +19,8 @@ pub mod mbarrier;
 pub mod mma;
 pub mod pdl;
 pub mod reduce;
+#[cfg(test)]
+mod reference;
 pub mod role;
 pub mod row_max;
 pub mod shared;

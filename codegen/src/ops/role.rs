@@ -58,7 +58,7 @@ fn print(cx: &mut Cx<'_, '_>) {
     };
     let name = cx.inst().attrs.text("name").to_owned();
     cx.gap();
-    cx.line(&format!("// {name}"));
+    cx.comment(&name);
     cx.open(&format!("if ({cond})"));
     cx.block(0);
     cx.close();

@@ -7,7 +7,7 @@ use super::{Effect, Family, OpDef, Signature, Space};
 use crate::cost::Cost;
 use crate::cuda::{Cx, Emit, Expr, Helper, prec};
 use crate::dtype::Dtype;
-use crate::handles::{Arithmetic, Element, Handle, Integer, Scalar, SharedTile};
+use crate::handles::{Arithmetic, Element, Handle, Integer, Scalar, SharedTile, Stored};
 use crate::ir::{Attrs, Swizzle, Type, ValueId};
 use crate::loc::Loc;
 use crate::trace::{emit, emit_stmt, with};
@@ -231,8 +231,8 @@ impl<T: Arithmetic> SharedElement<T> {
 
     /// Stores `value`.
     #[track_caller]
-    pub fn store(self, value: impl Into<Scalar<T>>) {
-        emit_stmt(&STORE, &[self.tile.id(), self.row, self.column, value.into().id()], Attrs::none());
+    pub fn store(self, value: impl Stored<T>) {
+        emit_stmt(&STORE, &[self.tile.id(), self.row, self.column, value.stored().id()], Attrs::none());
     }
 
     /// Adds `value` as one step that no other thread's interleaves with; returns what was there before.

@@ -199,9 +199,11 @@ pub(crate) fn marshal<E>(
                 parameters.extend(strides.iter().map(|stride| stride.to_le_bytes().to_vec()));
             }
             Arg::Scalar(value) => parameters.push(match value {
+                ScalarValue::Bool(v) => vec![u8::from(*v)],
                 ScalarValue::I32(v) => v.to_le_bytes().to_vec(),
                 ScalarValue::U32(v) => v.to_le_bytes().to_vec(),
                 ScalarValue::I64(v) => v.to_le_bytes().to_vec(),
+                ScalarValue::U64(v) => v.to_le_bytes().to_vec(),
                 ScalarValue::F32(v) => v.to_le_bytes().to_vec(),
             }),
             Arg::Tensor(tensor) => {

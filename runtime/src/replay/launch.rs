@@ -188,9 +188,11 @@ pub(super) fn scalars(args: &[Arg]) -> BTreeMap<u32, u64> {
 /// The bytes of a scalar, zero-extended.
 fn bits(value: ScalarValue) -> u64 {
     match value {
+        ScalarValue::Bool(v) => v.into(),
         ScalarValue::I32(v) => u64::from(v as u32),
         ScalarValue::U32(v) => v.into(),
         ScalarValue::I64(v) => v as u64,
+        ScalarValue::U64(v) => v,
         ScalarValue::F32(v) => v.to_bits().into(),
     }
 }

@@ -1,6 +1,6 @@
 //! What a kernel is launched with.
 
-use crate::handles::{AccessMode, Argument, Element, Read, Rows, Scalar, Slice, TensorMap};
+use crate::handles::{AccessMode, Argument, ByValue, Element, Read, Rows, Scalar, Slice, TensorMap};
 use crate::ir::Phase;
 use crate::loc::Loc;
 
@@ -18,7 +18,6 @@ pub trait PointerParam<A: AccessMode, Out> {
 
 macro_rules! pointer_params {
     ($($handle:ident)*) => {$(
-        #[diagnostic::do_not_recommend]
         impl<T: Element, A: AccessMode> PointerParam<A, $handle<T, A>> for $handle<T> {
             #[track_caller]
             fn declare(name: &str, phase: Phase) -> $handle<T, A> {
@@ -51,8 +50,7 @@ pub trait ScalarParam {
     fn declare(name: &str) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
-impl<T: Element> ScalarParam for Scalar<T> {
+impl<T: ByValue> ScalarParam for Scalar<T> {
     #[track_caller]
     fn declare(name: &str) -> Self {
         Argument::declare(name, Phase::default(), Loc::caller())
