@@ -31,7 +31,7 @@ fn links(text: &str) -> Vec<String> {
 
 /// The anchor that a heading gets: its letters and digits in lower case, with hyphens for spaces.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let headings = text.lines().filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let anchor = |heading: &str| {
         let kept = heading.to_lowercase();
         let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
