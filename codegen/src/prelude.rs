@@ -1,8 +1,9 @@
 //! What a kernel's source uses: handles, and the operations that are not methods of one.
 
 pub use crate::handles::{
-    Acc, Arithmetic, ByValue, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read, ReadWrite, Ring,
-    RowSums, Rows, Scalar, SharedTile, Slice, Span, TensorMap, Vector, WriteAll, WritePart, bf16, e4m3, f16,
+    Acc, Arithmetic, ByValue, Cols, Element, Float, Integer, Lanes, MBarriers, Mask, MmaA, MmaB, Place, Read,
+    ReadWrite, Ring, RowSums, Rows, Scalar, SharedTile, Slice, Span, TensorMap, Vector, WriteAll, WritePart, bf16,
+    e4m3, f16,
 };
 pub use crate::ir::Swizzle::Xor16;
 pub use crate::ops::bulk::{commit_bulk, wait_bulk_all_but};

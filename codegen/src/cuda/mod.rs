@@ -112,13 +112,6 @@ impl Kernel {
             return Err(CudaError::SharedMemory { kernel, loc, bytes, target, limit, tiles });
         }
         let Printed { source, entry, lines } = printer::print(self);
-        Ok(Cuda {
-            source,
-            entry,
-            lines,
-            shared_bytes: bytes,
-            tiles: self.tiles.clone(),
-            threads: self.threads(),
-        })
+        Ok(Cuda { source, entry, lines, shared_bytes: bytes, tiles: self.tiles.clone(), threads: self.threads() })
     }
 }
