@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lathe::contract::{Arg, Buffer, Case, ScalarValue};
+use lathe::contract::{Buffer, Case};
 use lathe::dtype::Dtype;
 use lathe::ir::Kernel;
 use lathe::kernels::bf16_logits::bf16_paged_mqa_logits;
@@ -12,6 +12,7 @@ use lathe::kernels::cases::store::{Rows, ScatterSpec};
 use lathe::kernels::contract::KeyFormat;
 use lathe::kernels::fp8_logits::fp8_paged_mqa_logits;
 use lathe::kernels::fp8_store::fp8_index_k_store;
+use lathe::kernels::launch::STAGES;
 use lathe::runtime::backend::{Backend, EmulatorBackend, Loaded, Schedule};
 use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::program::Program;
@@ -29,7 +30,7 @@ fn program(kernel: Kernel) -> Program {
 
 fn logits_program(format: KeyFormat, heads: usize) -> Program {
     program(match format {
-        KeyFormat::Bf16 => bf16_paged_mqa_logits(heads as i32).expect("traces"),
+        KeyFormat::Bf16 => bf16_paged_mqa_logits(heads as i32, STAGES).expect("traces"),
         KeyFormat::Fp8 => fp8_paged_mqa_logits(heads as i32, 3).expect("traces"),
     })
 }
@@ -65,7 +66,7 @@ fn logits_do_not_depend_on_the_split_bit_for_bit() {
         let loaded = backend.load(&program).expect("loads");
         let with_splits = |splits| {
             let mut case = spec(format).case();
-            case.grid[0] = splits;
+            case.grid[1] = splits;
             logits(passes(&*loaded, &case, Schedule::default()))
         };
         let one = with_splits(1);
@@ -99,9 +100,9 @@ fn rows_of_a_request_equal_requests_of_one_row_bit_for_bit() {
         let expected = logits(passes(&*loaded, &native, Schedule::default()));
 
         let mut flat = native;
-        let next_n = flat.args.len() - 2;
-        assert_eq!(flat.args[next_n], Arg::Scalar(ScalarValue::I32(3)));
-        flat.args[next_n] = Arg::Scalar(ScalarValue::I32(1));
+        let [next_n, splits, batch] = flat.grid;
+        assert_eq!(next_n, 3);
+        flat.grid = [1, splits, batch * next_n];
         let table = flat.buffers.iter_mut().find(|buffer| buffer.name == "block_table").expect("a block table");
         let bytes = &table.segments[0].bytes;
         let repeated: Vec<u8> = bytes.chunks_exact(bytes.len() / 2).flat_map(|row| row.repeat(3)).collect();

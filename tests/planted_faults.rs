@@ -12,6 +12,7 @@ use lathe::kernels::cases::logits::{Data, LogitsSpec};
 use lathe::kernels::cases::logits_list::logits_specs;
 use lathe::kernels::cases::store::{ScatterSpec, scatter_specs};
 use lathe::kernels::contract::KeyFormat;
+use lathe::kernels::launch::STAGES;
 use lathe::runtime::backend::{Backend, EmulatorBackend, Finding, FindingKind, Schedule};
 use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::program::Program;
@@ -47,7 +48,7 @@ enum Caught {
 }
 
 fn logits_kernel() -> Kernel {
-    bf16_paged_mqa_logits(16).expect("traces")
+    bf16_paged_mqa_logits(16, STAGES).expect("traces")
 }
 
 /// Long rows, so that every CTA goes round its ring, and a length inside a page.
@@ -209,7 +210,7 @@ fn swapped_fragment_registers_give_wrong_logits() {
 
 #[test]
 fn a_mask_that_is_off_by_one_writes_past_the_length() {
-    let fault = Fault::Text { from: "lane_row < rest", to: "lane_row <= rest" };
+    let fault = Fault::Text { from: "lane_row < len - keys", to: "lane_row <= len - keys" };
     expect_logits(fault, Caught::Judge("past the length, must not be written"));
 }
 

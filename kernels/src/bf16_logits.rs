@@ -9,9 +9,7 @@ use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-
-/// Stages of each warp's ring: one page's keys are multiplied while those of the next are on their way.
-const STAGES: i32 = 2;
+use crate::launch::{DEEP_STAGES, STAGES, bf16_logits_stages};
 
 /// logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
@@ -20,76 +18,74 @@ const STAGES: i32 = 2;
 #[kernel(warps = 4, ctas_per_sm = 2)]
 pub fn bf16_paged_mqa_logits(
     #[comptime] heads: i32,
+    #[comptime] stages: i32,
     #[read] q: Slice<bf16>,
     #[read] k_pages: Rows<bf16>,
     #[read] weights: Slice<f32>,
     #[read] context_lens: Slice<i32>,
     #[read] block_table: Rows<i32>,
     #[write_part] logits: Rows<f32>,
-    next_n: Scalar<i32>,
+    table_pages: Scalar<i32>,
     clean_to: Scalar<i32>,
 ) {
-    let (row, first, splits) = (cta::y(), cta::x(), grid::x());
+    let (request, first, splits) = (cta::z(), cta::y(), grid::y());
+    let row = request * grid::x() + cta::x();
     let keys = warp::id() * 16;
     let q_tile = shared::<bf16>([heads, 128]).swizzle(Xor16);
-    let ring = shared::<bf16>([16, 128]).stages(STAGES).per_warp().swizzle(Xor16);
+    let ring = shared::<bf16>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
 
     pdl::launch_dependents();
     pdl::wait();
 
     section("The row's queries and weights, and one page id a lane");
+    let my_page = first + lane::id() * splits;
+    let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
     let len = context_lens.at(row).load();
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let w = weights.at(row * heads).load_cols(heads);
     let row_pages = len.div_ceil(64);
-    let my_page = first + lane::id() * splits;
-    let page_ids = block_table.row(row / next_n).at(my_page).load_if(my_page.lt(row_pages), 0);
-    let pages = (row_pages - first).div_ceil(splits);
 
     let k = k_pages.skip(keys * 128);
-    let fetch = |i: Scalar<i32>, stage: SharedTile<bf16>| {
-        let page = page_ids.of_lane(i);
-        stage.copy_async(k.row(page));
-    };
-    for s in 0..STAGES {
-        if pages > s {
-            fetch(s.into(), ring.stage(s));
+    let mut due = first; // the page to fetch next,
+    let mut holder = Scalar::from(0); // and the lane that has its id
+    let mut fetch_next = |stage: SharedTile<bf16>| {
+        if due < row_pages {
+            let page = page_ids.of_lane(holder);
+            stage.copy_async(k.row(page));
         }
         commit();
+        due += splits;
+        holder += 1;
+    };
+    for s in 0..stages {
+        fetch_next(ring.stage(s));
     }
 
-    wait_all_but(STAGES);
+    wait_all_but(stages);
     cta::sync();
     let queries = q_tile.load_b();
 
     section("A page a turn");
-    let start = first * 64 + keys;
-    let step = splits * 64;
-    let mut out = logits.row(row).at(start);
-    let mut rest = len - start;
-    for (i, stage) in ring.turns(pages) {
-        wait_all_but(STAGES - 1);
+    let scores = logits.row(row).at(keys);
+    for (page, stage) in ring.turns(first..row_pages).step_by(splits) {
+        wait_all_but(stages - 1);
         warp::sync();
         let dots = mma_abt(stage.load_a(), queries);
         let score = (relu(dots) * w).sum_cols();
-        out.store_rows(score, below(rest));
-        out = out.at(step);
-        rest -= step;
+        scores.at(page * 64).store_rows(score, below(len - keys - page * 64));
         warp::sync();
-        if i + STAGES < pages {
-            fetch(i + STAGES, stage);
-        }
-        commit();
+        fetch_next(stage);
     }
 
     section("What the caller wants cleaned, past the row's end");
-    for p in (len + cta::x() * 128 + thread::id()..clean_to).step_by(splits * 128) {
+    for p in (len + first * 128 + thread::id()..clean_to).step_by(splits * 128) {
         logits.row(row).at(p).store(f32::NEG_INFINITY);
     }
 }
 
-/// The kernel as the program knows it.
+/// The kernel as the program knows it: on Hopper also with deep rings, for the launches that
+/// [`bf16_logits_stages`](crate::launch::bf16_logits_stages) names.
 pub fn entry() -> Entry {
     Entry {
         name: "bf16_paged_mqa_logits",
@@ -97,19 +93,27 @@ pub fn entry() -> Entry {
         file: file!(),
         source: include_str!("bf16_logits.rs"),
         equivalents: equivalents::LOGITS,
-        variants: |_| {
-            [16, 32, 64]
-                .map(|heads| Variant {
-                    label: format!("H={heads}"),
-                    kernel: bf16_paged_mqa_logits(heads),
-                    cases: Box::new(move |scale| logits_cases(KeyFormat::Bf16, heads as usize, scale)),
-                })
-                .into()
+        variants: |target| {
+            let variant = |label, heads, stages| Variant {
+                label,
+                kernel: bf16_paged_mqa_logits(heads, stages),
+                cases: Box::new(move |scale| logits_cases(KeyFormat::Bf16, heads as usize, scale)),
+            };
+            let mut variants: Vec<_> = [16, 32, 64].map(|heads| variant(format!("H={heads}"), heads, STAGES)).into();
+            if target.capability() == 90 {
+                variants.extend([16, 32, 64].map(|heads| variant(format!("H={heads} deep"), heads, DEEP_STAGES)));
+            }
+            variants
         },
         benchmark: Some(Benchmark {
             axes: logits::AXES,
             sizes: logits::sizes,
-            configurations: |size, machine| logits::walks(size, machine, || bf16_paged_mqa_logits(size.heads as i32)),
+            configurations: |size, machine| {
+                let (batch, next_n) = (size.batch as usize, size.next_n as usize);
+                let rule = bf16_logits_stages(machine.target, batch, next_n, size.max_len().into(), machine.sms);
+                let stages = if rule == STAGES { [STAGES, DEEP_STAGES] } else { [DEEP_STAGES, STAGES] };
+                logits::schedules(size, machine, &stages, |stages| bf16_paged_mqa_logits(size.heads as i32, stages))
+            },
             work: |size| logits::work(KeyFormat::Bf16, size),
             workload: |size| logits::workload(KeyFormat::Bf16, size),
         }),
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_cuda_reads_as_one_would_write_it() {
-        let cuda = bf16_paged_mqa_logits(64).unwrap().cuda(Target::Sm120a).unwrap();
+        let cuda = bf16_paged_mqa_logits(64, STAGES).unwrap().cuda(Target::Sm120a).unwrap();
         assert_eq!(cuda.shared_bytes, 64 * 256 + 4 * 2 * 16 * 256);
         let kernel = &cuda.source[cuda.source.find("// logits").unwrap()..];
         expect![[r#"
@@ -142,16 +146,17 @@ mod tests {
                                   long long block_table_stride,
                                   float* logits,
                                   long long logits_stride,
-                                  int next_n,
+                                  int table_pages,
                                   int clean_to) {
               extern __shared__ __align__(1024) unsigned char shared_memory[];
               const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
               const int thread = threadIdx.x;
               const int warp = threadIdx.x / 32;
               const int lane = threadIdx.x % 32;
-              const int row = blockIdx.y;
-              const int first = blockIdx.x;
-              const int splits = gridDim.x;
+              const int request = blockIdx.z;
+              const int first = blockIdx.y;
+              const int splits = gridDim.y;
+              const int row = request * (int)gridDim.x + (int)blockIdx.x;
               const int keys = warp * 16;
               const unsigned q_tile = shared;  // bf16 [64][128], xor16
               const unsigned ring = shared + 16384 + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
@@ -159,6 +164,8 @@ mod tests {
               grid_dependency_wait();
 
               // The row's queries and weights, and one page id a lane
+              const int my_page = first + lane * splits;
+              const int page_ids = my_page < table_pages ? load(block_table + (unsigned)request * block_table_stride + my_page) : 0;
               const int len = load(context_lens + row);
               copy_tile_xor16<64, 256, 128>(q_tile, q + (long long)row * 8192, thread);
               cp_async_commit();
@@ -169,20 +176,25 @@ mod tests {
                 load_x2(w[n], weights_at + (n * 8 + lane % 4 * 2));
               }
               const int row_pages = (len + 63) / 64;
-              const int my_page = first + lane * splits;
-              const int page_ids = my_page < row_pages ? load(block_table + (unsigned)(row / next_n) * block_table_stride + my_page) : 0;
-              const int pages = (row_pages - first + (splits - 1)) / splits;
               const bf16* k_pages_at = k_pages + keys * 128;
-              if (pages > 0) {
-                const int page = __shfl_sync(0xffffffffu, page_ids, 0);
-                copy_tile_xor16<16, 256, 32>(ring, k_pages_at + (unsigned)page * k_pages_stride, lane);
+              int due = first;
+              int holder = 0;
+              const unsigned ring_stage = ring;
+              if (due < row_pages) {
+                const int page = __shfl_sync(0xffffffffu, page_ids, holder);
+                copy_tile_xor16<16, 256, 32>(ring_stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
               cp_async_commit();
-              if (pages > 1) {
-                const int page = __shfl_sync(0xffffffffu, page_ids, 1);
-                copy_tile_xor16<16, 256, 32>(ring + 4096, k_pages_at + (unsigned)page * k_pages_stride, lane);
+              due += splits;
+              holder += 1;
+              const unsigned ring_stage_2 = ring + 4096;
+              if (due < row_pages) {
+                const int page = __shfl_sync(0xffffffffu, page_ids, holder);
+                copy_tile_xor16<16, 256, 32>(ring_stage_2, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
               cp_async_commit();
+              due += splits;
+              holder += 1;
               cp_async_wait<2>();
               __syncthreads();
               const unsigned q_tile_lane = q_tile + lane % 8 * 256 + ((lane / 8) ^ (lane % 8)) * 16;
@@ -196,13 +208,10 @@ mod tests {
               }
 
               // A page a turn
-              const int start = first * 64 + keys;
-              const int step = splits * 64;
-              float* out = logits + (unsigned)row * logits_stride + start;
-              int rest = len - start;
+              float* scores = logits + (unsigned)row * logits_stride + keys;
               int stage_index = 0;
               #pragma unroll 1
-              for (int i = 0; i < pages; ++i) {
+              for (int page = first; page < row_pages; page += splits) {
                 const unsigned stage = ring + stage_index * 4096;
                 cp_async_wait<1>();
                 __syncwarp();
@@ -229,22 +238,23 @@ mod tests {
                   }
                 }
                 const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
+                float* logits_at = scores + page * 64;
                 const int lane_row = lane / 4 + lane % 2 * 8;
-                if (lane % 4 < 2 && lane_row < rest) out[lane_row] = score;
-                out += step;
-                rest -= step;
+                if (lane % 4 < 2 && lane_row < len - keys - page * 64) logits_at[lane_row] = score;
                 __syncwarp();
-                if (i + 2 < pages) {
-                  const int page = __shfl_sync(0xffffffffu, page_ids, i + 2);
-                  copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
+                if (due < row_pages) {
+                  const int page_2 = __shfl_sync(0xffffffffu, page_ids, holder);
+                  copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page_2 * k_pages_stride, lane);
                 }
                 cp_async_commit();
+                due += splits;
+                holder += 1;
                 const int next_stage = stage_index + 1;
                 stage_index = next_stage == 2 ? 0 : next_stage;
               }
 
               // What the caller wants cleaned, past the row's end
-              for (int p = len + (int)blockIdx.x * 128 + thread; p < clean_to; p += splits * 128) {
+              for (int p = len + first * 128 + thread; p < clean_to; p += splits * 128) {
                 logits[(unsigned)row * logits_stride + p] = __int_as_float(0xff800000);
               }
             }
@@ -253,7 +263,7 @@ mod tests {
 
     #[test]
     fn another_head_count_is_refused() {
-        let errors = bf16_paged_mqa_logits(20).unwrap_err().to_string();
+        let errors = bf16_paged_mqa_logits(20, STAGES).unwrap_err().to_string();
         assert!(errors.contains("multiple of 8"), "{errors}");
     }
 }

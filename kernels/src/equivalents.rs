@@ -6,22 +6,17 @@ const fn same(line: &'static str, edit: &'static str, reason: &'static str) -> E
     Equivalent { line, edit, reason }
 }
 
-const DUMMY_PAGE: &str = "fetches page 0, which is mapped, into a stage that no turn reads";
-const ANY_MAPPED_PAGE: &str = "fetches a page whose id some lane holds, all mapped, into a stage that no turn reads";
-const OTHER_LANES: &str = "the lanes that get this value are never asked for it";
-
 pub(crate) const LOGITS: &[Equivalent] = &[
-    same("if pages > s {", "`gt` becomes `ge`", DUMMY_PAGE),
-    same("if i + STAGES < pages {", "`lt` becomes `le`", DUMMY_PAGE),
-    same("if pages > s {", "`if` becomes true", DUMMY_PAGE),
-    same("if i + STAGES < pages {", "`if` becomes true", ANY_MAPPED_PAGE),
     same(
         "q.at(row.to::<i64>() * i64::from(heads * 128))",
         "`mul` keeps 32 bits",
-        "a grid has at most 65,535 rows, of at most 64 heads: fewer than 2^31 elements",
+        "a launch has at most 65,535 rows, of at most 64 heads: fewer than 2^31 elements",
     ),
-    same("if i + STAGES < pages {", "`add` becomes `sub`", DUMMY_PAGE),
-    same(".load_if(my_page.lt(row_pages), 0)", "0 becomes 1", OTHER_LANES),
+    same(
+        ".load_if(my_page.lt(table_pages), 0)",
+        "0 becomes 1",
+        "the lanes that get this value are never asked for it",
+    ),
 ];
 
 const SPAN: &str = "any masks that span the 16 lanes combine the same 16 values";

@@ -10,9 +10,7 @@ use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-
-/// Stages of each warp's rings: one page's keys are multiplied while those of the next are on their way.
-const STAGES: i32 = 2;
+use crate::launch::STAGES;
 
 /// logits[r, p] = k_scales[p] * sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
@@ -29,10 +27,11 @@ pub fn fp8_paged_mqa_logits(
     #[read] context_lens: Slice<i32>,
     #[read] block_table: Rows<i32>,
     #[write_part] logits: Rows<f32>,
-    next_n: Scalar<i32>,
+    table_pages: Scalar<i32>,
     clean_to: Scalar<i32>,
 ) {
-    let (row, first, splits) = (cta::y(), cta::x(), grid::x());
+    let (request, first, splits) = (cta::z(), cta::y(), grid::y());
+    let row = request * grid::x() + cta::x();
     let keys = warp::id() * 16;
     let q_tile = shared::<e4m3>([heads, 128]).swizzle(Xor16);
     let ring = shared::<e4m3>([16, 128]).stages(STAGES).per_warp().swizzle(Xor16);
@@ -42,26 +41,29 @@ pub fn fp8_paged_mqa_logits(
     pdl::wait();
 
     section("The row's queries and weights, and one page id a lane");
+    let my_page = first + lane::id() * splits;
+    let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
     let len = context_lens.at(row).load();
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let w = weights.at(row * heads).load_cols(heads);
     let row_pages = len.div_ceil(64);
-    let my_page = first + lane::id() * splits;
-    let page_ids = block_table.row(row / next_n).at(my_page).load_if(my_page.lt(row_pages), 0);
-    let pages = (row_pages - first).div_ceil(splits);
 
     let (k, scales) = (k_pages.skip(keys * 128), k_scales.skip(keys));
-    let fetch = |i: Scalar<i32>, stage: Scalar<i32>| {
-        let page = page_ids.of_lane(i);
-        ring.stage(stage).copy_async(k.row(page));
-        scale_ring.stage(stage).copy_async(scales.row(page));
-    };
-    for s in 0..STAGES {
-        if pages > s {
-            fetch(s.into(), s.into());
+    let mut due = first; // the page to fetch next,
+    let mut holder = Scalar::from(0); // and the lane that has its id
+    let mut fetch_next = |stage: Scalar<i32>| {
+        if due < row_pages {
+            let page = page_ids.of_lane(holder);
+            ring.stage(stage).copy_async(k.row(page));
+            scale_ring.stage(stage).copy_async(scales.row(page));
         }
         commit();
+        due += splits;
+        holder += 1;
+    };
+    for s in 0..STAGES {
+        fetch_next(s.into());
     }
 
     wait_all_but(STAGES);
@@ -69,29 +71,21 @@ pub fn fp8_paged_mqa_logits(
     let queries = q_tile.load_b();
 
     section("A page a turn");
-    let start = first * 64 + keys;
-    let step = splits * 64;
-    let mut out = logits.row(row).at(start);
-    let mut rest = len - start;
+    let scores = logits.row(row).at(keys);
     let mut stage = Scalar::from(0);
-    for i in Scalar::from(0)..pages {
+    for page in (first..row_pages).step_by(splits) {
         wait_all_but(STAGES - 1);
         warp::sync();
         let dots = mma_abt(ring.stage(stage).load_a(), queries);
         let score = (relu(dots) * w).sum_cols() * scale_ring.stage(stage).load_rows();
-        out.store_rows(score, below(rest));
-        out = out.at(step);
-        rest -= step;
+        scores.at(page * 64).store_rows(score, below(len - keys - page * 64));
         warp::sync();
-        if i + STAGES < pages {
-            fetch(i + STAGES, stage);
-        }
-        commit();
+        fetch_next(stage);
         stage = (stage + 1 == STAGES).select(0, stage + 1);
     }
 
     section("What the caller wants cleaned, past the row's end");
-    for p in (len + cta::x() * 128 + thread::id()..clean_to).step_by(splits * 128) {
+    for p in (len + first * 128 + thread::id()..clean_to).step_by(splits * 128) {
         logits.row(row).at(p).store(f32::NEG_INFINITY);
     }
 }
@@ -118,8 +112,8 @@ pub fn entry() -> Entry {
             axes: logits::AXES,
             sizes: logits::sizes,
             configurations: |size, machine| {
-                let kernel = || fp8_paged_mqa_logits(size.heads as i32, ctas_per_sm(machine.target));
-                logits::walks(size, machine, kernel)
+                let kernel = |_| fp8_paged_mqa_logits(size.heads as i32, ctas_per_sm(machine.target));
+                logits::schedules(size, machine, &[STAGES], kernel)
             },
             work: |size| logits::work(KeyFormat::Fp8, size),
             workload: |size| logits::workload(KeyFormat::Fp8, size),

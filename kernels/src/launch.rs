@@ -4,38 +4,60 @@
 //! allowed. How the pages of a row spread over the row's CTAs is decided in the kernel, from the device-side
 //! length: see [`pages_per_cta`].
 
+use lathe_codegen::target::Target;
+
 use crate::contract::PAGE_SLOTS;
 
 /// Most pages that one CTA walks: their ids lie in one register of each lane of a warp.
 pub const MAX_PAGES_PER_CTA: u64 = 32;
 
-/// Grid of the logits kernels: `[splits, rows, 1]`, or zeros where there is nothing to do.
+/// Stages of a ring that leave room for another CTA on every target.
+pub const STAGES: i32 = 2;
+
+/// Stages of a ring that leave room for another CTA on Hopper, which has more shared memory.
+pub const DEEP_STAGES: i32 = 5;
+
+/// Pages that a CTA of a logits kernel walks in the longest launch, from `rows` query rows and the longest length allowed.
 ///
 /// With two CTAs of 4 warps on an SM, measured best on keys of every size: a page a CTA while all pages fit one wave;
 /// then the power of two that makes one wave, up to 32 pages; then many waves of 16 pages, since a persistent grid
 /// loses to them (SMs do not get equal bandwidth).
-pub fn logits_grid(rows: usize, max_len: u64, sms: u32) -> [u32; 3] {
-    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    if rows == 0 || pages == 0 {
-        return [0, 0, 0];
-    }
+fn longest_walk(rows: u64, pages: u64, sms: u32) -> u64 {
     let wave = 2 * u64::from(sms);
-    let one_wave = (rows as u64 * pages).div_ceil(wave).next_power_of_two();
+    let one_wave = (rows * pages).div_ceil(wave).max(1).next_power_of_two();
     // Twice the largest walk is still better as two waves of it than as many of 16.
-    let walk = match one_wave {
+    match one_wave {
         walk if walk <= 2 * MAX_PAGES_PER_CTA => walk.min(MAX_PAGES_PER_CTA),
         _ => MAX_PAGES_PER_CTA / 2,
-    };
-    logits_grid_of_walk(rows, max_len, walk)
+    }
+}
+
+/// Grid of the logits kernels: `[next_n, splits, batch]`, or zeros where there is nothing to do. The rows of a request,
+/// which read the same pages, run side by side.
+pub fn logits_grid(batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
+    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
+    logits_grid_of_walk(batch, next_n, max_len, longest_walk((batch * next_n) as u64, pages, sms))
 }
 
 /// Grid of the logits kernels whose CTAs walk `walk` pages of the longest row, whatever [`logits_grid`] would choose.
-pub fn logits_grid_of_walk(rows: usize, max_len: u64, walk: u64) -> [u32; 3] {
+pub fn logits_grid_of_walk(batch: usize, next_n: usize, max_len: u64, walk: u64) -> [u32; 3] {
     let splits = max_len.div_ceil(PAGE_SLOTS as u64).div_ceil(walk);
-    if rows == 0 || splits == 0 { [0, 0, 0] } else { [splits as u32, rows as u32, 1] }
+    if batch == 0 || splits == 0 { [0, 0, 0] } else { [next_n as u32, splits as u32, batch as u32] }
 }
 
-/// Most pages that a CTA of a row walks: CTA `x` of `splits` takes pages `x`, `x + splits`, `x + 2 * splits`, ...
+/// Stages of the bf16 logits kernel's rings.
+///
+/// Where one wave of CTAs walks several pages each, two stages are best: with more in flight, every CTA's first page
+/// comes later. One page a CTA, or many waves, go best with five, where they fit beside a second CTA of the SM.
+pub fn bf16_logits_stages(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> i32 {
+    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
+    let rows = (batch * next_n) as u64;
+    let walk = longest_walk(rows, pages, sms);
+    let many_waves = rows * pages > 2 * walk * 2 * u64::from(sms);
+    if target.capability() == 90 && (walk == 1 || many_waves) { DEEP_STAGES } else { STAGES }
+}
+
+/// Most pages that a CTA of a row walks: CTA `y` of `splits` takes pages `y`, `y + splits`, `y + 2 * splits`, ...
 ///
 /// The pages are those of the row's own length, so that a graph captured for 131,072 keys still spreads a row of 1,000
 /// over as many CTAs as it has pages.
@@ -67,8 +89,8 @@ mod tests {
     const SMS: u32 = 132;
 
     fn walk(rows: usize, max_len: u64) -> u64 {
-        let [splits, y, 1] = logits_grid(rows, max_len, SMS) else { panic!() };
-        assert_eq!(y as usize, rows);
+        let [1, splits, z] = logits_grid(rows, 1, max_len, SMS) else { panic!() };
+        assert_eq!(z as usize, rows);
         max_len.div_ceil(64).div_ceil(splits.into())
     }
 
@@ -85,9 +107,21 @@ mod tests {
     }
 
     #[test]
+    fn rings_are_deep_for_single_pages_and_for_many_waves() {
+        let stages = |rows, max_len| bf16_logits_stages(Target::Sm90a, rows, 1, max_len, SMS);
+        for (rows, max_len) in [(1, 1024), (1, 16_384), (64, 65_536), (128, 65_536)] {
+            assert_eq!(stages(rows, max_len), DEEP_STAGES, "{rows} x {max_len}");
+        }
+        for (rows, max_len) in [(1, 65_536), (16, 4096), (16, 16_384), (64, 16_384)] {
+            assert_eq!(stages(rows, max_len), STAGES, "{rows} x {max_len}");
+        }
+        assert_eq!(bf16_logits_stages(Target::Sm120a, 128, 1, 65_536, 188), STAGES);
+    }
+
+    #[test]
     fn nothing_to_do_launches_nothing() {
-        assert_eq!(logits_grid(0, 1024, SMS), [0, 0, 0]);
-        assert_eq!(logits_grid(4, 0, SMS), [0, 0, 0]);
+        assert_eq!(logits_grid(0, 1, 1024, SMS), [0, 0, 0]);
+        assert_eq!(logits_grid(4, 1, 0, SMS), [0, 0, 0]);
         assert_eq!(store_grid(0), [0, 0, 0]);
         assert_eq!(store_grid(9), [2, 1, 1]);
     }
@@ -96,7 +130,7 @@ mod tests {
     fn no_length_gives_a_cta_more_pages_than_a_warp_has_lanes() {
         for (rows, max_pages) in [(1, 1), (1, 300), (3, 2048), (64, 257), (7, 4096), (4096, 4096)] {
             for sms in [1, 20, 132, 188] {
-                let [splits, ..] = logits_grid(rows, u64::from(max_pages) * 64, sms);
+                let [_, splits, _] = logits_grid(rows, 1, u64::from(max_pages) * 64, sms);
                 assert!((1..=max_pages).contains(&splits));
                 let most = pages_per_cta(max_pages, splits);
                 assert!(u64::from(most) <= MAX_PAGES_PER_CTA, "rows {rows} max {max_pages} sms {sms}: {most}");

@@ -194,20 +194,30 @@ impl<T: Element> Ring<T> {
         SharedTile::from_id(emit(&STAGE, &[self.id(), index], Attrs::none()))
     }
 
-    /// Loops over `0..count` with the stage that each turn uses, round and round: `for (i, stage) in ring.turns(n)`.
+    /// Loops over a range, or over `0..n` for a count, with the stage that each turn uses, round and round:
+    /// `for (i, stage) in ring.turns(n)`, `for (page, stage) in ring.turns(first..pages).step_by(splits)`.
     #[track_caller]
-    pub fn turns(self, count: impl Into<Scalar<i32>>) -> Turns<T> {
-        let turn = RunTimeRange::new(Scalar::from(0), count.into()).unroll(Unroll::Never).into_iter();
-        Turns { ring: self, turn, stage: None, loc: Loc::caller() }
+    pub fn turns(self, range: impl Into<RunTimeRange<i32>>) -> Turns<T> {
+        let range = range.into().unroll(Unroll::Never);
+        Turns { ring: self, range, turn: None, stage: None, loc: Loc::caller() }
     }
 }
 
 /// The loop of [`Ring::turns`]: yields one symbolic turn.
 pub struct Turns<T> {
     ring: Ring<T>,
-    turn: RunTimeLoop<i32>,
+    range: RunTimeRange<i32>,
+    turn: Option<RunTimeLoop<i32>>,
     stage: Option<ValueId>,
     loc: Loc,
+}
+
+impl<T: Element> Turns<T> {
+    /// A turn for every `step`-th index, from the first; `step` is positive.
+    #[track_caller]
+    pub fn step_by(self, step: impl Into<Scalar<i32>>) -> Self {
+        Turns { range: self.range.step_by(step), ..self }
+    }
 }
 
 impl<T: Element> Turns<T> {
@@ -249,13 +259,14 @@ impl<T: Element> Iterator for Turns<T> {
     type Item = (Scalar<i32>, SharedTile<T>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.turn.is_open() {
+        if self.turn.as_ref().is_some_and(RunTimeLoop::is_open) {
             self.advance_stage();
-            self.turn.next();
-            return None;
+        }
+        if let Some(turn) = &mut self.turn {
+            return turn.next().and(None);
         }
         let stage = self.declare_stage();
-        let i = self.turn.next()?;
+        let i = self.turn.insert(self.range.into_iter()).next()?;
         let stage = trace::with(|b| {
             let stage = b.read(stage, self.loc);
             b.emit(&STAGE, &[self.ring.id(), stage], Attrs::none(), self.loc)

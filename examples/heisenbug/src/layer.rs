@@ -326,10 +326,10 @@ impl<'p> Tape<'p> {
         let store = store.rows(&t.k, 0, i64::from(KEY))?.buffer(&kept.slots)?;
         self.launch(g, alternate, self.pages(store, kept)?.scalar(I32(setup.batch))?)?;
         self.alloc(&t.logits, alternate);
-        let logits = Launch::named("logits", &indexer.logits, logits_grid(rows, MAX_LEN as u64, SMS));
+        let logits = Launch::named("logits", &indexer.logits, logits_grid(rows, 1, MAX_LEN as u64, SMS));
         let logits = self.pages(logits.buffer(&q)?, kept)?.buffer(&t.w)?.buffer(&kept.lens)?;
         let logits = logits.rows(&kept.table, 0, i64::from(PAGES))?.rows(&t.logits, 0, i64::from(MAX_LEN))?;
-        self.launch(g, alternate, logits.scalar(I32(1))?.scalar(I32(0))?)?;
+        self.launch(g, alternate, logits.scalar(I32(PAGES))?.scalar(I32(0))?)?;
         self.alloc(&t.selected, alternate);
         let topk = Launch::named("top-k", &programs.topk, topk_grid(rows)).rows(&t.logits, 0, i64::from(MAX_LEN))?;
         let topk = topk.buffer(&kept.lens)?.rows(&kept.table, 0, i64::from(PAGES))?.buffer(&t.selected)?;

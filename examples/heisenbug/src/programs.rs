@@ -2,6 +2,7 @@
 
 use lathe::ir::Kernel;
 use lathe::kernels::contract::KeyFormat;
+use lathe::kernels::launch::STAGES;
 use lathe::kernels::{bf16_logits, bf16_store, fp8_logits, fp8_store, topk};
 use lathe::runtime::nvrtc::{CompileError, Compiler};
 use lathe::runtime::program::{Program, ProgramError};
@@ -66,7 +67,7 @@ impl Programs {
             bf16: Indexer {
                 project_q: program(kernels::project_bf16())?,
                 store: program(bf16_store::bf16_index_k_store::<i64>())?,
-                logits: program(bf16_logits::bf16_paged_mqa_logits(HEADS))?,
+                logits: program(bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES))?,
             },
             fp8: Indexer {
                 project_q: program(kernels::project_e4m3())?,

@@ -45,21 +45,31 @@ pub fn sizes() -> Vec<Size> {
     .into()
 }
 
-/// The kernel under the launch rule's grid, then under the grids of other walks.
-pub fn walks(size: &Size, machine: Machine, kernel: impl Fn() -> Result<Kernel, TraceErrors>) -> Vec<Configuration> {
-    let (rows, max_len) = ((size.batch * size.next_n) as usize, u64::from(size.max_len()));
+/// The kernel under the launch rule's grid and with the first of `stages`, then under the grids of other walks and with
+/// the others.
+pub fn schedules(
+    size: &Size,
+    machine: Machine,
+    stages: &[i32],
+    kernel: impl Fn(i32) -> Result<Kernel, TraceErrors>,
+) -> Vec<Configuration> {
+    let (batch, next_n, max_len) = (size.batch as usize, size.next_n as usize, u64::from(size.max_len()));
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    let rule = logits_grid(rows, max_len, machine.sms);
-    let others = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_PAGES_PER_CTA];
-    let others = others.into_iter().filter(|walk| *walk <= pages).map(|walk| logits_grid_of_walk(rows, max_len, walk));
+    let rule = logits_grid(batch, next_n, max_len, machine.sms);
+    let others = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_PAGES_PER_CTA].into_iter().filter(|walk| *walk <= pages);
+    let others = others.map(|walk| logits_grid_of_walk(batch, next_n, max_len, walk));
     let mut grids = vec![rule];
     grids.extend(others.filter(|grid| *grid != rule));
-    let configuration = |grid: [u32; 3]| Configuration {
-        parameters: vec![("pages_per_cta", pages.div_ceil(u64::from(grid[0].max(1))) as u32)],
-        kernel: kernel(),
+    let configuration = |stages: i32, grid: [u32; 3]| Configuration {
+        parameters: vec![
+            ("pages_per_cta", pages.div_ceil(u64::from(grid[1].max(1))) as u32),
+            ("stages", stages.unsigned_abs()),
+        ],
+        kernel: kernel(stages),
         grid,
     };
-    grids.into_iter().map(configuration).collect()
+    let with = |stages: &i32| grids.iter().map(|grid| configuration(*stages, *grid)).collect::<Vec<_>>();
+    stages.iter().flat_map(with).collect()
 }
 
 /// Refuses sizes that no kernel computes.
@@ -197,7 +207,7 @@ impl Problem {
             pointer(3, vec![]),
             pointer(4, vec![self.table_stride as i64]),
             pointer(5, vec![self.logits_stride as i64]),
-            Arg::Scalar(ScalarValue::I32(self.size.next_n as i32)),
+            Arg::Scalar(ScalarValue::I32(self.size.max_len().div_ceil(PAGE_SLOTS as u32) as i32)),
             Arg::Scalar(ScalarValue::I32(0)),
         ]);
         args

@@ -126,7 +126,8 @@ impl LogitsSpec {
     /// The case: memory, arguments and judge.
     ///
     /// Arguments, in order: `q`, `k_pages` (page stride), in fp8 `k_scales` (the scales of the first page, page
-    /// stride), `weights`, `context_lens`, `block_table` (row stride), `logits` (row stride), `next_n: i32`,
+    /// stride), `weights`, `context_lens`, `block_table` (row stride), `logits` (row stride), `table_pages: i32`
+    /// (entries of a row of the table that may be read, whatever they hold: those that `max_len` needs),
     /// `clean_to: i32` (fill `[len, clean_to)` with -inf; 0 leaves it alone).
     pub fn case(&self) -> Case {
         let problem = Arc::new(Problem::new(self.clone()));
@@ -146,14 +147,14 @@ impl LogitsSpec {
             pointer(3, vec![]),
             pointer(4, vec![problem.table_stride() as i64]),
             pointer(5, vec![problem.logits_stride() as i64]),
-            Arg::Scalar(ScalarValue::I32(self.next_n as i32)),
+            Arg::Scalar(ScalarValue::I32(self.max_len.div_ceil(PAGE_SLOTS as u32) as i32)),
             Arg::Scalar(ScalarValue::I32(if self.clean { self.max_len as i32 } else { 0 })),
         ]);
         let buffers = before.to_vec();
         let expected = OnceLock::new();
         Case {
             name: self.name(),
-            grid: logits_grid(self.lens.len(), self.planned_len.unwrap_or(self.max_len).into(), self.sms),
+            grid: logits_grid(self.lens.len() / self.next_n, self.next_n, self.planned_len.unwrap_or(self.max_len).into(), self.sms),
             buffers,
             args,
             verify: Box::new(move |after| {

@@ -3,9 +3,7 @@ use super::*;
 /// A launch that does what the contract says, in f32, with no tiles and no GPU: it must pass every case, and each
 /// way of breaking it must fail one.
 fn run(case: &mut Case, format: KeyFormat, heads: usize, broken: Option<Fault>) {
-    let [.., Arg::Scalar(ScalarValue::I32(next_n)), Arg::Scalar(ScalarValue::I32(clean_to))] = case.args[..] else {
-        panic!("next_n and clean_to come last")
-    };
+    let [.., Arg::Scalar(ScalarValue::I32(clean_to))] = case.args[..] else { panic!("clean_to comes last") };
     let stride = |of: usize| {
         let pointer = case.args.iter().find_map(|arg| match arg {
             Arg::Pointer { buffer, strides, .. } if *buffer == of => Some(strides[0] as u64),
@@ -17,7 +15,7 @@ fn run(case: &mut Case, format: KeyFormat, heads: usize, broken: Option<Fault>) 
     let ints = |buffer: &Buffer, index: u64| {
         i32::from_le_bytes(buffer.slice(index * 4, 4).expect("mapped").try_into().unwrap())
     };
-    let [_, rows, _] = case.grid;
+    let [next_n, _, batch] = case.grid;
     let element = format.element_bytes();
     let decode = |bytes: &[u8]| -> f32 {
         match format {
@@ -25,11 +23,11 @@ fn run(case: &mut Case, format: KeyFormat, heads: usize, broken: Option<Fault>) 
             KeyFormat::Fp8 => crate::reference::convert::e4m3_to_f64(bytes[0]) as f32,
         }
     };
-    for row in 0..u64::from(rows) {
+    for row in 0..u64::from(next_n * batch) {
         let len = ints(&case.buffers[3], row) as u64;
         let mut writes: Vec<(u64, f32)> = Vec::new();
         for p in 0..len {
-            let page = ints(&case.buffers[4], row / next_n as u64 * table_stride + p / 64) as u64;
+            let page = ints(&case.buffers[4], row / u64::from(next_n) * table_stride + p / 64) as u64;
             let page_at = page * page_stride * element as u64;
             let slot = if broken == Some(Fault::SwappedSlots) { (p % 64) ^ 1 } else { p % 64 };
             let key = case.buffers[1].slice(page_at + slot * 128 * element as u64, 128 * element);

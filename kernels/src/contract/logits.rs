@@ -4,6 +4,7 @@ use lathe_codegen::dtype::Dtype;
 
 use super::tensor::VECTOR_BYTES;
 use super::{ContractError, HEAD_DIM, HEADS, KeyFormat, MAX_NEXT_N, PAGE_SLOTS, Tensor};
+use crate::launch::MAX_PAGES_PER_CTA;
 
 /// The tensors of a call, as the caller holds them.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,6 +131,21 @@ impl LogitsShape {
     /// Query rows: B * next_n.
     pub fn rows(&self) -> usize {
         self.batch * self.next_n
+    }
+
+    /// Checks the `splits` of a grid: the CTAs that share the pages of a row, each of at most
+    /// [`MAX_PAGES_PER_CTA`](crate::launch::MAX_PAGES_PER_CTA).
+    ///
+    /// # Errors
+    /// A number that leaves a CTA more pages of the longest row than it can walk.
+    pub fn check_splits(&self, splits: u32) -> Result<(), ContractError> {
+        let pages = self.max_len.div_ceil(PAGE_SLOTS as u64);
+        let least = pages.div_ceil(MAX_PAGES_PER_CTA).max(1);
+        if u64::from(splits) >= least {
+            return Ok(());
+        }
+        let accepted = format!("{least} or more: a CTA walks at most {MAX_PAGES_PER_CTA} of a row's {pages} pages");
+        Err(ContractError::Scalar { arg: "splits", got: splits.into(), accepted })
     }
 
     /// Checks lengths, where the caller has them on the host: `[B, next_n]`, row by row.
@@ -312,6 +328,18 @@ mod tests {
         assert!(refused(&[0, 0, 0, 0, 0, 301]).contains("the columns of a row of `logits`"));
         assert!(refused(&[0, 0, 321, 0, 0, 0]).contains("64 slots for each of the S table entries"));
         assert!(refused(&[0; 5]).starts_with("`context_lens` has shape [5]"));
+    }
+
+    #[test]
+    fn a_grid_that_leaves_a_cta_more_pages_than_lanes_is_refused() {
+        let mut shape = LogitsShape::of(&call(KeyFormat::Bf16)).unwrap();
+        assert!(shape.check_splits(1).is_ok());
+        shape.max_len = 64 * 65;
+        assert!(shape.check_splits(3).is_ok());
+        assert_eq!(
+            shape.check_splits(2).unwrap_err().to_string(),
+            "`splits` is 2, accepted: 3 or more: a CTA walks at most 32 of a row's 65 pages"
+        );
     }
 
     #[test]

@@ -139,6 +139,29 @@ impl<T: Integer> RunTimeRange<T> {
     }
 }
 
+impl From<ops::Range<Scalar<i32>>> for RunTimeRange<i32> {
+    #[track_caller]
+    fn from(range: ops::Range<Scalar<i32>>) -> Self {
+        RunTimeRange::new(range.start, range.end)
+    }
+}
+
+/// `0..count`.
+impl From<Scalar<i32>> for RunTimeRange<i32> {
+    #[track_caller]
+    fn from(count: Scalar<i32>) -> Self {
+        RunTimeRange::new(Scalar::from(0), count)
+    }
+}
+
+/// `0..count`.
+impl From<i32> for RunTimeRange<i32> {
+    #[track_caller]
+    fn from(count: i32) -> Self {
+        RunTimeRange::new(Scalar::from(0), Scalar::from(count))
+    }
+}
+
 impl<T: Element> IntoIterator for RunTimeRange<T> {
     type Item = Scalar<T>;
     type IntoIter = RunTimeLoop<T>;
