@@ -12,6 +12,7 @@ use lathe::kernels::cases::logits::{Data, LogitsSpec};
 use lathe::kernels::cases::logits_list::logits_specs;
 use lathe::kernels::cases::store::{ScatterSpec, scatter_specs};
 use lathe::kernels::contract::KeyFormat;
+use lathe::kernels::fp8_logits::fp8_paged_mqa_logits;
 use lathe::kernels::launch::STAGES;
 use lathe::runtime::backend::{Backend, EmulatorBackend, Finding, FindingKind, Schedule};
 use lathe::runtime::nvrtc::Compiler;
@@ -22,6 +23,7 @@ use lathe_codegen::ops::compare;
 use regex::Regex;
 
 const LOGITS: &str = include_str!("../kernels/src/bf16_logits.rs");
+const FP8_LOGITS: &str = include_str!("../kernels/src/fp8_logits.rs");
 const STORE: &str = include_str!("../kernels/src/bf16_store.rs");
 
 static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |_| {}));
@@ -74,16 +76,16 @@ fn alter(kernel: &mut Kernel, op: &str, n: usize, change: impl FnOnce(&mut Inst)
 }
 
 /// Runs the faulty kernel with copies as late as they may come, and in two orders of warps.
-fn run(kernel: Kernel, fault: Fault, case: &Case) -> (Vec<Finding>, Vec<String>) {
+fn run(kernel: Kernel, target: Target, fault: Fault, case: &Case) -> (Vec<Finding>, Vec<String>) {
     let (mut kernel, compiler) = (kernel, compiler());
     if let Fault::Ir(change) = fault {
         change(&mut kernel);
     }
-    let mut program = Program::compile(&compiler, &kernel, Target::Sm120a).expect("a fault still compiles");
+    let mut program = Program::compile(&compiler, &kernel, target).expect("a fault still compiles");
     if let Fault::Text { from, to } = fault {
         assert_eq!(program.cuda.source.matches(from).count(), 1, "`{from}` in\n{}", program.cuda.source);
         program.cuda.source = program.cuda.source.replace(from, to);
-        program.compiled = compiler.compile(&program.cuda.source, Target::Sm120a).expect("a fault still compiles");
+        program.compiled = compiler.compile(&program.cuda.source, target).expect("a fault still compiles");
     }
     let backend = EmulatorBackend::default();
     let loaded = backend.load(&program).expect("loads");
@@ -128,7 +130,12 @@ fn judge(finding: &Finding, source: &str) {
 
 #[track_caller]
 fn expect(kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caught) {
-    let (findings, failures) = run(kernel, fault, case);
+    expect_on(Target::Sm120a, kernel, source, fault, case, caught);
+}
+
+#[track_caller]
+fn expect_on(target: Target, kernel: Kernel, source: &str, fault: Fault, case: &Case, caught: Caught) {
+    let (findings, failures) = run(kernel, target, fault, case);
     let line = |snippet: &str| {
         let lines: Vec<_> = source.lines().enumerate().filter(|(_, line)| line.contains(snippet)).collect();
         assert_eq!(lines.len(), 1, "`{snippet}` stands on one line");
@@ -186,7 +193,7 @@ fn a_wait_that_is_one_group_too_lax_is_a_copy_in_flight() {
 
 #[test]
 fn a_ring_that_turns_one_stage_short_is_a_copy_in_flight() {
-    let fault = Fault::Text { from: "stage_index = next_stage == 2 ? 0", to: "stage_index = next_stage == 1 ? 0" };
+    let fault = Fault::Text { from: "stage_index = 1 - stage_index;", to: "stage_index = 0;" };
     expect_logits(fault, Caught::At(FindingKind::CopyInFlight, "mma_abt(stage.load_a(), queries)"));
 }
 
@@ -210,8 +217,53 @@ fn swapped_fragment_registers_give_wrong_logits() {
 
 #[test]
 fn a_mask_that_is_off_by_one_writes_past_the_length() {
-    let fault = Fault::Text { from: "lane_row < len - keys", to: "lane_row <= len - keys" };
+    let fault = Fault::Text { from: "lane_row < len - keys - start", to: "lane_row <= len - keys - start" };
     expect_logits(fault, Caught::Judge("past the length, must not be written"));
+}
+
+/// The fp8 logits on Hopper, whose warps multiply together.
+#[track_caller]
+fn expect_warpgroup(fault: Fault, caught: Caught) {
+    let kernel = fp8_paged_mqa_logits(16, STAGES, Target::Sm90a).expect("traces");
+    let mut spec = LogitsSpec::new(KeyFormat::Fp8, 16, 1, vec![700, 130]);
+    (spec.sms, spec.label) = (1, "faults".to_owned());
+    expect_on(Target::Sm90a, kernel, FP8_LOGITS, fault, &spec.case(), caught);
+}
+
+const PRODUCT: &str = "wgmma::product(fragment, q_tile)";
+
+#[test]
+fn queries_that_no_proxy_fence_hands_to_the_tensor_cores_are_found() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "fence.async_proxy", 0));
+    expect_warpgroup(fault, Caught::At(FindingKind::ProxyFence, PRODUCT));
+}
+
+#[test]
+fn queries_that_no_barrier_hands_to_the_tensor_cores_are_a_copy_in_flight() {
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.cta", 0));
+    expect_warpgroup(fault, Caught::At(FindingKind::CopyInFlight, PRODUCT));
+}
+
+#[test]
+fn a_product_that_is_not_waited_for_is_undefined() {
+    let fault = Fault::Ir(|kernel| alter(kernel, "wgmma.wait", 0, |inst| inst.attrs.set("pending", 1)));
+    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(len - keys - start))"));
+    let fault = Fault::Ir(|kernel| remove(kernel, "wgmma.commit", 0));
+    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(len - keys - start))"));
+}
+
+#[test]
+fn a_product_without_its_fence_is_found() {
+    let fault = Fault::Text { from: "wgmma.fence.sync.aligned;", to: "" };
+    expect_warpgroup(fault, Caught::At(FindingKind::BarrierMisuse, PRODUCT));
+}
+
+#[test]
+fn a_descriptor_of_other_rows_gives_wrong_logits() {
+    let fault = Fault::Text { from: "64ull << 32", to: "32ull << 32" };
+    expect_warpgroup(fault, Caught::Judge("off by"));
+    let fault = Fault::Text { from: "| 1ull << 62", to: "" };
+    expect_warpgroup(fault, Caught::At(FindingKind::Misaligned, PRODUCT));
 }
 
 #[test]

@@ -48,6 +48,11 @@ pub mod fence {
     pub use crate::ops::fence::{async_proxy, mbarrier_init};
 }
 
+/// Matrix products of a warpgroup.
+pub mod wgmma {
+    pub use crate::ops::wgmma::{Pending, commit, product};
+}
+
 /// Programmatic dependent launch.
 pub mod pdl {
     pub use crate::ops::pdl::{launch_dependents, wait};

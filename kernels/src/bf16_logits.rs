@@ -9,13 +9,13 @@ use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::{DEEP_STAGES, STAGES, bf16_logits_stages};
+use crate::launch::{BF16_CTAS_PER_SM, DEEP_STAGES, STAGES, bf16_logits_stages};
 
 /// logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
 /// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and a ring of its own
 /// for them.
-#[kernel(warps = 4, ctas_per_sm = 2)]
+#[kernel(warps = 4, ctas_per_sm = BF16_CTAS_PER_SM)]
 pub fn bf16_paged_mqa_logits(
     #[comptime] heads: i32,
     #[comptime] stages: i32,
@@ -44,18 +44,18 @@ pub fn bf16_paged_mqa_logits(
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let w = weights.at(row * heads).load_cols(heads);
-    let row_pages = len.div_ceil(64);
+    let step = splits * 64;
 
     let k = k_pages.skip(keys * 128);
-    let mut due = first; // the page to fetch next,
+    let mut due = first * 64; // where the page to fetch next begins,
     let mut holder = Scalar::from(0); // and the lane that has its id
     let mut fetch_next = |stage: SharedTile<bf16>| {
-        if due < row_pages {
+        if due < len {
             let page = page_ids.of_lane(holder);
             stage.copy_async(k.row(page));
         }
         commit();
-        due += splits;
+        due += step;
         holder += 1;
     };
     for s in 0..stages {
@@ -67,13 +67,14 @@ pub fn bf16_paged_mqa_logits(
     let queries = q_tile.load_b();
 
     section("A page a turn");
-    let scores = logits.row(row).at(keys);
-    for (page, stage) in ring.turns(first..row_pages).step_by(splits) {
+    let mut scores = logits.row(row).at(first * 64 + keys);
+    for (start, stage) in ring.turns(first * 64..len).step_by(step) {
         wait_all_but(stages - 1);
         warp::sync();
         let dots = mma_abt(stage.load_a(), queries);
         let score = (relu(dots) * w).sum_cols();
-        scores.at(page * 64).store_rows(score, below(len - keys - page * 64));
+        scores.store_rows(score, below(len - keys - start));
+        scores = scores.at(step);
         warp::sync();
         fetch_next(stage);
     }
@@ -112,7 +113,9 @@ pub fn entry() -> Entry {
                 let (batch, next_n) = (size.batch as usize, size.next_n as usize);
                 let rule = bf16_logits_stages(machine.target, batch, next_n, size.max_len().into(), machine.sms);
                 let stages = if rule == STAGES { [STAGES, DEEP_STAGES] } else { [DEEP_STAGES, STAGES] };
-                logits::schedules(size, machine, &stages, |stages| bf16_paged_mqa_logits(size.heads as i32, stages))
+                logits::schedules(size, machine, BF16_CTAS_PER_SM, &stages, |stages| {
+                    bf16_paged_mqa_logits(size.heads as i32, stages)
+                })
             },
             work: |size| logits::work(KeyFormat::Bf16, size),
             workload: |size| logits::workload(KeyFormat::Bf16, size),
@@ -185,7 +188,7 @@ mod tests {
                 copy_tile_xor16<16, 256, 32>(ring_stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
               cp_async_commit();
-              due += splits;
+              due += step;
               holder += 1;
               const unsigned ring_stage_2 = ring + 4096;
               if (due < row_pages) {
@@ -193,7 +196,7 @@ mod tests {
                 copy_tile_xor16<16, 256, 32>(ring_stage_2, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
               cp_async_commit();
-              due += splits;
+              due += step;
               holder += 1;
               cp_async_wait<2>();
               __syncthreads();
@@ -247,7 +250,7 @@ mod tests {
                   copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page_2 * k_pages_stride, lane);
                 }
                 cp_async_commit();
-                due += splits;
+                due += step;
                 holder += 1;
                 const int next_stage = stage_index + 1;
                 stage_index = next_stage == 2 ? 0 : next_stage;

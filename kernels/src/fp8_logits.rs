@@ -7,19 +7,23 @@ use lathe_codegen::target::Target;
 use lathe_dsl::kernel;
 
 use crate::benchmarks::logits;
-use crate::cases::logits_list::logits_cases;
+use crate::cases::logits::LogitsSpec;
+use crate::cases::logits_list::logits_specs;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::STAGES;
+use crate::launch::{STAGES, fp8_ctas_per_sm, fp8_logits_stages};
+use crate::reference::bounds::{C_MMA_FP8, C_WGMMA_FP8};
 
 /// logits[r, p] = k_scales[p] * sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
 /// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and rings of its own
-/// for them and for their scales.
-#[kernel(warps = 4, ctas_per_sm = ctas_per_sm)]
+/// for them and for their scales. On Hopper, whose `mma.sync` has no fp8, the four warps multiply together by `wgmma`, the
+/// queries in shared memory; elsewhere each for itself, the queries in registers.
+#[kernel(warps = 4, ctas_per_sm = fp8_ctas_per_sm(target))]
 pub fn fp8_paged_mqa_logits(
     #[comptime] heads: i32,
-    #[comptime] ctas_per_sm: u32,
+    #[comptime] stages: i32,
+    #[comptime] target: Target,
     #[read] q: Slice<e4m3>,
     #[read] k_pages: Rows<e4m3>,
     #[read] k_scales: Rows<f32>,
@@ -30,12 +34,13 @@ pub fn fp8_paged_mqa_logits(
     table_pages: Scalar<i32>,
     clean_to: Scalar<i32>,
 ) {
+    let warpgroup = target.capability() == 90;
     let (request, first, splits) = (cta::z(), cta::y(), grid::y());
     let row = request * grid::x() + cta::x();
     let keys = warp::id() * 16;
     let q_tile = shared::<e4m3>([heads, 128]).swizzle(Xor16);
-    let ring = shared::<e4m3>([16, 128]).stages(STAGES).per_warp().swizzle(Xor16);
-    let scale_ring = shared::<f32>([1, 16]).stages(STAGES).per_warp();
+    let ring = shared::<e4m3>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
+    let scale_ring = shared::<f32>([1, 16]).stages(stages).per_warp();
 
     pdl::launch_dependents();
     pdl::wait();
@@ -47,41 +52,53 @@ pub fn fp8_paged_mqa_logits(
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let w = weights.at(row * heads).load_cols(heads);
-    let row_pages = len.div_ceil(64);
+    let step = splits * 64;
 
     let (k, scales) = (k_pages.skip(keys * 128), k_scales.skip(keys));
-    let mut due = first; // the page to fetch next,
+    let mut due = first * 64; // where the page to fetch next begins,
     let mut holder = Scalar::from(0); // and the lane that has its id
     let mut fetch_next = |stage: Scalar<i32>| {
-        if due < row_pages {
+        if due < len {
             let page = page_ids.of_lane(holder);
             ring.stage(stage).copy_async(k.row(page));
             scale_ring.stage(stage).copy_async(scales.row(page));
         }
         commit();
-        due += splits;
+        due += step;
         holder += 1;
     };
-    for s in 0..STAGES {
+    for s in 0..stages {
         fetch_next(s.into());
     }
 
-    wait_all_but(STAGES);
+    wait_all_but(stages);
+    if warpgroup {
+        fence::async_proxy();
+    }
     cta::sync();
-    let queries = q_tile.load_b();
+    let queries = (!warpgroup).then(|| q_tile.load_b());
 
     section("A page a turn");
-    let scores = logits.row(row).at(keys);
+    let mut scores = logits.row(row).at(first * 64 + keys);
     let mut stage = Scalar::from(0);
-    for page in (first..row_pages).step_by(splits) {
-        wait_all_but(STAGES - 1);
+    for start in (first * 64..len).step_by(step) {
+        wait_all_but(stages - 1);
         warp::sync();
-        let dots = mma_abt(ring.stage(stage).load_a(), queries);
+        let fragment = ring.stage(stage).load_a();
+        let dots = match queries {
+            Some(queries) => mma_abt(fragment, queries),
+            None => {
+                let product = wgmma::product(fragment, q_tile);
+                wgmma::commit();
+                product.wait_all_but(0)
+            }
+        };
         let score = (relu(dots) * w).sum_cols() * scale_ring.stage(stage).load_rows();
-        scores.at(page * 64).store_rows(score, below(len - keys - page * 64));
+        scores.store_rows(score, below(len - keys - start));
+        scores = scores.at(step);
         warp::sync();
         fetch_next(stage);
-        stage = (stage + 1 == STAGES).select(0, stage + 1);
+        stage = ring.next(stage);
     }
 
     section("What the caller wants cleaned, past the row's end");
@@ -99,21 +116,26 @@ pub fn entry() -> Entry {
         source: include_str!("fp8_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            let ctas_per_sm = ctas_per_sm(target);
-            [16, 32, 64]
-                .map(move |heads| Variant {
-                    label: format!("H={heads}"),
-                    kernel: fp8_paged_mqa_logits(heads, ctas_per_sm),
-                    cases: Box::new(move |scale| logits_cases(KeyFormat::Fp8, heads as usize, scale)),
-                })
-                .into()
+            let variant = |heads| Variant {
+                label: format!("H={heads}"),
+                kernel: fp8_paged_mqa_logits(heads, fp8_logits_stages(target), target),
+                cases: Box::new(move |scale| {
+                    let specs = logits_specs(KeyFormat::Fp8, heads as usize, scale).into_iter();
+                    specs.map(|spec| LogitsSpec { c: c_fp8(target), ..spec }.case()).collect()
+                }),
+            };
+            [16, 32, 64].map(variant).into()
         },
         benchmark: Some(Benchmark {
             axes: logits::AXES,
             sizes: logits::sizes,
             configurations: |size, machine| {
-                let kernel = |_| fp8_paged_mqa_logits(size.heads as i32, ctas_per_sm(machine.target));
-                logits::schedules(size, machine, &[STAGES], kernel)
+                let target = machine.target;
+                let rule = fp8_logits_stages(target);
+                let stages = if rule == STAGES { [STAGES, STAGES + 1] } else { [rule, STAGES] };
+                logits::schedules(size, machine, fp8_ctas_per_sm(target), &stages, |stages| {
+                    fp8_paged_mqa_logits(size.heads as i32, stages, target)
+                })
             },
             work: |size| logits::work(KeyFormat::Fp8, size),
             workload: |size| logits::workload(KeyFormat::Fp8, size),
@@ -121,7 +143,7 @@ pub fn entry() -> Entry {
     }
 }
 
-/// Where fp8 products run as f16, converted fragments take the registers of a third CTA.
-fn ctas_per_sm(target: Target) -> u32 {
-    if target.capability() >= 120 { 3 } else { 2 }
+/// How far a logit may be off: `wgmma` accumulates short.
+fn c_fp8(target: Target) -> f64 {
+    if target.capability() == 90 { C_WGMMA_FP8 } else { C_MMA_FP8 }
 }

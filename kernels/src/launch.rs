@@ -17,26 +17,40 @@ pub const STAGES: i32 = 2;
 /// Stages of a ring that leave room for another CTA on Hopper, which has more shared memory.
 pub const DEEP_STAGES: i32 = 5;
 
+/// CTAs of the bf16 logits kernel on an SM.
+pub const BF16_CTAS_PER_SM: u32 = 2;
+
+/// CTAs of the fp8 logits kernel on an SM: queries that lie in shared memory, for `wgmma`, leave registers for a fourth.
+pub fn fp8_ctas_per_sm(target: Target) -> u32 {
+    if target.capability() == 90 { 4 } else { 3 }
+}
+
+/// Stages of the fp8 logits kernel's rings.
+pub fn fp8_logits_stages(target: Target) -> i32 {
+    if target.capability() == 90 { 3 } else { STAGES }
+}
+
 /// Pages that a CTA of a logits kernel walks in the longest launch, from `rows` query rows and the longest length allowed.
 ///
-/// With two CTAs of 4 warps on an SM, measured best on keys of every size: a page a CTA while all pages fit one wave;
-/// then the power of two that makes one wave, up to 32 pages; then many waves of 16 pages, since a persistent grid
-/// loses to them (SMs do not get equal bandwidth).
-fn longest_walk(rows: u64, pages: u64, sms: u32) -> u64 {
-    let wave = 2 * u64::from(sms);
+/// Measured best on keys of every size: a page a CTA while all pages fit one wave; then the power of two that makes one
+/// wave, up to 32 pages; then many waves of 16 pages with two CTAs on an SM, of 11 with more, since a persistent grid loses
+/// to them (SMs do not get equal bandwidth).
+fn longest_walk(rows: u64, pages: u64, sms: u32, ctas_per_sm: u32) -> u64 {
+    let wave = u64::from(ctas_per_sm) * u64::from(sms);
     let one_wave = (rows * pages).div_ceil(wave).max(1).next_power_of_two();
     // Twice the largest walk is still better as two waves of it than as many of 16.
     match one_wave {
         walk if walk <= 2 * MAX_PAGES_PER_CTA => walk.min(MAX_PAGES_PER_CTA),
-        _ => MAX_PAGES_PER_CTA / 2,
+        _ if ctas_per_sm == 2 => 16,
+        _ => 11,
     }
 }
 
 /// Grid of the logits kernels: `[next_n, splits, batch]`, or zeros where there is nothing to do. The rows of a request,
-/// which read the same pages, run side by side.
-pub fn logits_grid(batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
+/// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`] or that of [`fp8_ctas_per_sm`].
+pub fn logits_grid(ctas_per_sm: u32, batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    logits_grid_of_walk(batch, next_n, max_len, longest_walk((batch * next_n) as u64, pages, sms))
+    logits_grid_of_walk(batch, next_n, max_len, longest_walk((batch * next_n) as u64, pages, sms, ctas_per_sm))
 }
 
 /// Grid of the logits kernels whose CTAs walk `walk` pages of the longest row, whatever [`logits_grid`] would choose.
@@ -52,8 +66,8 @@ pub fn logits_grid_of_walk(batch: usize, next_n: usize, max_len: u64, walk: u64)
 pub fn bf16_logits_stages(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> i32 {
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
     let rows = (batch * next_n) as u64;
-    let walk = longest_walk(rows, pages, sms);
-    let many_waves = rows * pages > 2 * walk * 2 * u64::from(sms);
+    let walk = longest_walk(rows, pages, sms, BF16_CTAS_PER_SM);
+    let many_waves = rows * pages > 2 * walk * u64::from(BF16_CTAS_PER_SM) * u64::from(sms);
     if target.capability() == 90 && (walk == 1 || many_waves) { DEEP_STAGES } else { STAGES }
 }
 
@@ -89,7 +103,7 @@ mod tests {
     const SMS: u32 = 132;
 
     fn walk(rows: usize, max_len: u64) -> u64 {
-        let [1, splits, z] = logits_grid(rows, 1, max_len, SMS) else { panic!() };
+        let [1, splits, z] = logits_grid(2, rows, 1, max_len, SMS) else { panic!() };
         assert_eq!(z as usize, rows);
         max_len.div_ceil(64).div_ceil(splits.into())
     }
@@ -107,6 +121,16 @@ mod tests {
     }
 
     #[test]
+    fn four_ctas_on_an_sm_halve_the_walk() {
+        let splits = |rows, max_len| logits_grid(fp8_ctas_per_sm(Target::Sm90a), rows, 1, max_len, SMS)[1];
+        assert_eq!(splits(1, 16_384), 256); // a page a CTA
+        assert_eq!(splits(1, 65_536), 1024 / 2);
+        assert_eq!(splits(16, 16_384), 256 / 8);
+        assert_eq!(splits(64, 16_384), 256 / 32);
+        assert_eq!(splits(128, 65_536), 1024_u32.div_ceil(11)); // many waves
+    }
+
+    #[test]
     fn rings_are_deep_for_single_pages_and_for_many_waves() {
         let stages = |rows, max_len| bf16_logits_stages(Target::Sm90a, rows, 1, max_len, SMS);
         for (rows, max_len) in [(1, 1024), (1, 16_384), (64, 65_536), (128, 65_536)] {
@@ -120,8 +144,8 @@ mod tests {
 
     #[test]
     fn nothing_to_do_launches_nothing() {
-        assert_eq!(logits_grid(0, 1, 1024, SMS), [0, 0, 0]);
-        assert_eq!(logits_grid(4, 1, 0, SMS), [0, 0, 0]);
+        assert_eq!(logits_grid(2, 0, 1, 1024, SMS), [0, 0, 0]);
+        assert_eq!(logits_grid(2, 4, 1, 0, SMS), [0, 0, 0]);
         assert_eq!(store_grid(0), [0, 0, 0]);
         assert_eq!(store_grid(9), [2, 1, 1]);
     }
@@ -130,7 +154,7 @@ mod tests {
     fn no_length_gives_a_cta_more_pages_than_a_warp_has_lanes() {
         for (rows, max_pages) in [(1, 1), (1, 300), (3, 2048), (64, 257), (7, 4096), (4096, 4096)] {
             for sms in [1, 20, 132, 188] {
-                let [_, splits, _] = logits_grid(rows, 1, u64::from(max_pages) * 64, sms);
+                let [_, splits, _] = logits_grid(2, rows, 1, u64::from(max_pages) * 64, sms);
                 assert!((1..=max_pages).contains(&splits));
                 let most = pages_per_cta(max_pages, splits);
                 assert!(u64::from(most) <= MAX_PAGES_PER_CTA, "rows {rows} max {max_pages} sms {sms}: {most}");

@@ -9,7 +9,7 @@ use lathe_graph::check::check;
 use lathe_graph::explore::Schedule;
 use lathe_graph::finding::Code;
 use lathe_graph::model::{BufferId, GraphId, Pool};
-use lathe_kernels::launch::{logits_grid, store_grid, topk_grid};
+use lathe_kernels::launch::{BF16_CTAS_PER_SM, STAGES, logits_grid, store_grid, topk_grid};
 use lathe_runtime::instrument::forced;
 use lathe_runtime::program::Program;
 use lathe_runtime::replay::{Bindings, CudaStep, Edges, EmulatedStep, Launch, Mode};
@@ -69,7 +69,7 @@ pub fn kernels(
 ) -> Result<Kernels, Failure> {
     Ok(Kernels {
         store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>()?)?,
-        logits: compile(&lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS)?)?,
+        logits: compile(&lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES)?)?,
         topk: compile(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
     })
 }
@@ -119,10 +119,10 @@ pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
             let node = g.launch(g.main(), store.work()?);
             bindings.kernel(node, store);
             // A page a CTA: many CTAs, so that one which does not wait finds others still at work.
-            let score = Launch::new(&kernels.logits, logits_grid(ROWS, KEYS as u64, 132)).buffer(&q)?;
+            let score = Launch::new(&kernels.logits, logits_grid(BF16_CTAS_PER_SM, ROWS, 1, KEYS as u64, 132)).buffer(&q)?;
             let score = score.rows(&k_pages, 0, (PAGE_BYTES / 2) as i64)?.buffer(&weights)?.buffer(&lens)?;
             let score = score.rows(&table, 0, (KEYS / PAGE) as i64)?.rows(&logits, 0, KEYS as i64)?;
-            let score = score.scalar(ScalarValue::I32(1))?.scalar(ScalarValue::I32(KEYS as i32))?;
+            let score = score.scalar(ScalarValue::I32((KEYS / PAGE) as i32))?.scalar(ScalarValue::I32(KEYS as i32))?;
             let node = g.launch(g.main(), score.work()?.programmatic());
             bindings.kernel(node, score);
             let pick = Launch::new(&kernels.topk, topk_grid(ROWS)).rows(&logits, 0, KEYS as i64)?.buffer(&lens)?;

@@ -15,8 +15,9 @@ pub use helper::Helper;
 use printer::Printed;
 pub use printer::{axes, ctype, register_text};
 
-use crate::ir::{Kernel, SharedTile, VerifyError};
+use crate::ir::{Inst, Kernel, SharedTile, VerifyError};
 use crate::loc::Loc;
+use crate::ops::wgmma;
 use crate::target::Target;
 
 /// A kernel as CUDA C++, with what it takes to compile, launch and explain it.
@@ -53,6 +54,16 @@ pub enum CudaError {
         /// Capability of the target.
         has: u32,
     },
+    /// An instruction that only Hopper has.
+    #[error("{loc}: `{op}` is of sm_90a alone, and {target} has no such instruction: multiply with `mma_abt` there")]
+    HopperOnly {
+        /// The op.
+        op: &'static str,
+        /// Where it stands.
+        loc: Loc,
+        /// The target.
+        target: Target,
+    },
     /// The kernel was edited into something that has no meaning.
     #[error("malformed kernel: {0}")]
     Malformed(Box<VerifyError>),
@@ -80,7 +91,9 @@ impl CudaError {
     /// Where the author wrote what cannot be printed.
     pub fn loc(&self) -> Loc {
         match self {
-            CudaError::Architecture { loc, .. } | CudaError::SharedMemory { loc, .. } => *loc,
+            CudaError::Architecture { loc, .. }
+            | CudaError::HopperOnly { loc, .. }
+            | CudaError::SharedMemory { loc, .. } => *loc,
             CudaError::Malformed(error) => error.loc,
         }
     }
@@ -103,6 +116,12 @@ impl Kernel {
         if let Some((_, inst)) = self.insts().into_iter().find(|(_, inst)| inst.op.min_capability > has) {
             let (op, loc, needs) = (inst.op.name, inst.loc, inst.op.min_capability);
             return Err(CudaError::Architecture { op, loc, target, needs, has });
+        }
+        let of_warpgroup = |inst: &Inst| wgmma::FAMILY.ops.iter().any(|op| std::ptr::eq(*op, inst.op));
+        if has != 90
+            && let Some((_, inst)) = self.insts().into_iter().find(|(_, inst)| of_warpgroup(inst))
+        {
+            return Err(CudaError::HopperOnly { op: inst.op.name, loc: inst.loc, target });
         }
         let (bytes, limit) = (self.shared_bytes(), target.max_shared_per_cta());
         if bytes > limit {

@@ -31,6 +31,7 @@ pub mod tensor;
 pub mod tile;
 pub mod vector;
 pub mod vote;
+pub mod wgmma;
 
 use crate::cost::{Cost, Costing};
 use crate::cuda::Emit;
@@ -108,6 +109,7 @@ pub static CATALOGUE: &[&Family] = &[
     &tensor::FAMILY,
     &tile::FAMILY,
     &vector::FAMILY,
+    &wgmma::FAMILY,
     &vote::FAMILY,
 ];
 

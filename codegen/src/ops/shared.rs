@@ -194,6 +194,13 @@ impl<T: Element> Ring<T> {
         SharedTile::from_id(emit(&STAGE, &[self.id(), index], Attrs::none()))
     }
 
+    /// The stage after the one of this index, round and round.
+    #[track_caller]
+    pub fn next(self, index: impl Into<Scalar<i32>>) -> Scalar<i32> {
+        let (index, loc) = (index.into().id(), Loc::caller());
+        Scalar::from_id(trace::with(|b| next_stage(b, self, index, loc)))
+    }
+
     /// Loops over a range, or over `0..n` for a count, with the stage that each turn uses, round and round:
     /// `for (i, stage) in ring.turns(n)`, `for (page, stage) in ring.turns(first..pages).step_by(splits)`.
     #[track_caller]
@@ -240,15 +247,24 @@ impl<T: Element> Turns<T> {
         let loc = self.loc;
         let Some(stage) = self.stage.take() else { return };
         trace::with(|b| {
-            let stages = i64::from(stages(b, self.ring));
-            let [zero, one, stages] = [0, 1, stages].map(|n| b.constant(Dtype::I32, n.into(), loc));
-            let next = b.emit(&super::arith::ADD, &[stage, one], Attrs::none(), loc);
-            b.name(next, "next_stage");
-            let wraps = b.emit(&super::compare::EQ, &[next, stages], Attrs::none(), loc);
-            let next = b.emit(&super::compare::SELECT, &[wraps, zero, next], Attrs::none(), loc);
+            let present = b.read(stage, loc);
+            let next = next_stage(b, self.ring, present, loc);
             b.assign(stage, next, loc);
         });
     }
+}
+
+/// Two stages alternate: the compiler does not see that a wrap-around says no more.
+fn next_stage<T: Element>(b: &mut Builder, ring: Ring<T>, index: ValueId, loc: Loc) -> ValueId {
+    let stages = i64::from(stages(b, ring));
+    let [zero, one, all] = [0, 1, stages].map(|n| b.constant(Dtype::I32, n.into(), loc));
+    if stages == 2 {
+        return b.emit(&super::arith::SUB, &[one, index], Attrs::none(), loc);
+    }
+    let next = b.emit(&super::arith::ADD, &[index, one], Attrs::none(), loc);
+    b.name(next, "next_stage");
+    let wraps = b.emit(&super::compare::EQ, &[next, all], Attrs::none(), loc);
+    b.emit(&super::compare::SELECT, &[wraps, zero, next], Attrs::none(), loc)
 }
 
 fn stages<T: Element>(b: &Builder, ring: Ring<T>) -> u32 {

@@ -13,7 +13,7 @@ use lathe::contract::ScalarValue::{F32, I32};
 use lathe::graph::build::{Bytes, Capture, Lasting, Recording, Refused, Slice, Stream, Transient, Work};
 use lathe::graph::model::{BufferId, GraphId, NodeId, Pool};
 use lathe::kernels::contract::KeyFormat;
-use lathe::kernels::launch::{logits_grid, store_grid, topk_grid};
+use lathe::kernels::launch::{BF16_CTAS_PER_SM, logits_grid, store_grid, topk_grid};
 use lathe::prelude::bf16;
 use lathe::runtime::program::Program;
 use lathe::runtime::replay::{Bindings, Launch, LaunchError};
@@ -326,7 +326,7 @@ impl<'p> Tape<'p> {
         let store = store.rows(&t.k, 0, i64::from(KEY))?.buffer(&kept.slots)?;
         self.launch(g, alternate, self.pages(store, kept)?.scalar(I32(setup.batch))?)?;
         self.alloc(&t.logits, alternate);
-        let logits = Launch::named("logits", &indexer.logits, logits_grid(rows, 1, MAX_LEN as u64, SMS));
+        let logits = Launch::named("logits", &indexer.logits, logits_grid(BF16_CTAS_PER_SM, rows, 1, MAX_LEN as u64, SMS));
         let logits = self.pages(logits.buffer(&q)?, kept)?.buffer(&t.w)?.buffer(&kept.lens)?;
         let logits = logits.rows(&kept.table, 0, i64::from(PAGES))?.rows(&t.logits, 0, i64::from(MAX_LEN))?;
         self.launch(g, alternate, logits.scalar(I32(PAGES))?.scalar(I32(0))?)?;

@@ -61,8 +61,6 @@ impl Programs {
         let program = |kernel: Result<Kernel, TraceErrors>| -> Result<Program, BuildError> {
             Ok(Program::compile(&compiler, &kernel?, target)?)
         };
-        // Where fp8 products run as f16, converted fragments take the registers of a third CTA.
-        let fp8_ctas = if target.capability() >= 120 { 3 } else { 2 };
         Ok(Self {
             bf16: Indexer {
                 project_q: program(kernels::project_bf16())?,
@@ -72,7 +70,7 @@ impl Programs {
             fp8: Indexer {
                 project_q: program(kernels::project_e4m3())?,
                 store: program(fp8_store::fp8_index_k_store::<i64>(false))?,
-                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, fp8_ctas))?,
+                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, STAGES, target))?,
             },
             topk: program(topk::topk_page_transform(kernels::TOP_K))?,
             project: program(kernels::project_bf16())?,

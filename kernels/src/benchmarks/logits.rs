@@ -50,12 +50,13 @@ pub fn sizes() -> Vec<Size> {
 pub fn schedules(
     size: &Size,
     machine: Machine,
+    ctas_per_sm: u32,
     stages: &[i32],
     kernel: impl Fn(i32) -> Result<Kernel, TraceErrors>,
 ) -> Vec<Configuration> {
     let (batch, next_n, max_len) = (size.batch as usize, size.next_n as usize, u64::from(size.max_len()));
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    let rule = logits_grid(batch, next_n, max_len, machine.sms);
+    let rule = logits_grid(ctas_per_sm, batch, next_n, max_len, machine.sms);
     let others = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_PAGES_PER_CTA].into_iter().filter(|walk| *walk <= pages);
     let others = others.map(|walk| logits_grid_of_walk(batch, next_n, max_len, walk));
     let mut grids = vec![rule];

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::Noise;
 use super::memory::{Failures, append, buffer, expect_unchanged};
 use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, SCALES_OFFSET};
-use crate::launch::logits_grid;
+use crate::launch::{BF16_CTAS_PER_SM, logits_grid};
 use crate::reference::bounds::{C_MMA_BF16, C_MMA_FP8, Diff, MAX_DIFF};
 use crate::reference::convert::{f64_to_bf16, f64_to_e4m3};
 use crate::reference::logits::{Key, Logit, QueryRow};
@@ -46,6 +46,8 @@ pub struct LogitsSpec {
     pub page_stride: u64,
     /// Which pages the rows get.
     pub pages: Pages,
+    /// The constant of the bound per element: see [`bounds`](crate::reference::bounds).
+    pub c: f64,
     /// What q, keys and weights hold.
     pub data: Data,
     /// Seed of everything random.
@@ -118,6 +120,7 @@ impl LogitsSpec {
             logits_gap: 0,
             page_stride: format.page_bytes() as u64,
             pages: Pages::Shuffled { first: 1 },
+            c: if format == KeyFormat::Bf16 { C_MMA_BF16 } else { C_MMA_FP8 },
             data: Data::Random,
             seed: 1,
         }
@@ -154,7 +157,13 @@ impl LogitsSpec {
         let expected = OnceLock::new();
         Case {
             name: self.name(),
-            grid: logits_grid(self.lens.len() / self.next_n, self.next_n, self.planned_len.unwrap_or(self.max_len).into(), self.sms),
+            grid: logits_grid(
+                BF16_CTAS_PER_SM,
+                self.lens.len() / self.next_n,
+                self.next_n,
+                self.planned_len.unwrap_or(self.max_len).into(),
+                self.sms,
+            ),
             buffers,
             args,
             verify: Box::new(move |after| {
@@ -362,10 +371,9 @@ impl Problem {
             format!("row {row} (length {len}) position {p} ({page}, slot {})", p % PAGE_SLOTS)
         };
 
-        let c = if self.spec.format == KeyFormat::Bf16 { C_MMA_BF16 } else { C_MMA_FP8 };
         for &(p, logit) in expected {
             let got = f64::from(f32::from_bits(word(p)));
-            let bound = c * logit.magnitude;
+            let bound = self.spec.c * logit.magnitude;
             let tainted = logit.tainted && word(p) != UNWRITTEN;
             if tainted && (got.is_nan() || !logit.value.is_finite() || !logit.magnitude.is_finite()) {
                 continue;

@@ -42,7 +42,11 @@ pub struct LogitsShape {
     pub max_len: u64,
 }
 
-/// Most rows in a launch: they are the grid's y dimension.
+/// Longest row: the grid counts its splits in 16 bits, each of at most 32 pages, and positions some steps past its end still
+/// count in 32 bits.
+pub const MAX_LEN: u64 = 1 << 27;
+
+/// Most rows in a launch: 65,535 requests are the grid's z dimension.
 pub const MAX_ROWS: usize = 65_535;
 
 impl LogitsShape {
@@ -117,6 +121,14 @@ impl LogitsShape {
         }
 
         let max_len = table_entries.saturating_mul(PAGE_SLOTS as u64).min(columns).min(i32::MAX as u64);
+        if max_len > MAX_LEN {
+            return Err(ContractError::Unsupported {
+                arg: "block_table",
+                what: "the longest length (64 S, or the columns of `logits`, whichever is less)",
+                got: max_len,
+                supported: "at most 134,217,728 keys",
+            });
+        }
         Ok(LogitsShape {
             format,
             batch: batch as usize,
@@ -328,6 +340,15 @@ mod tests {
         assert!(refused(&[0, 0, 0, 0, 0, 301]).contains("the columns of a row of `logits`"));
         assert!(refused(&[0, 0, 321, 0, 0, 0]).contains("64 slots for each of the S table entries"));
         assert!(refused(&[0; 5]).starts_with("`context_lens` has shape [5]"));
+    }
+
+    #[test]
+    fn rows_longer_than_a_launch_can_count_are_refused() {
+        let message = refusal(|t| {
+            t.block_table = Tensor::contiguous(Dtype::I32, &[3, 1 << 22]);
+            t.logits = Tensor::contiguous(Dtype::F32, &[6, 1 << 28]);
+        });
+        assert!(message.contains("is 268435456, supported: at most 134,217,728 keys"), "{message}");
     }
 
     #[test]

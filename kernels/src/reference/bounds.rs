@@ -25,10 +25,11 @@ pub const U: f64 = 1.0 / (1u64 << 24) as f64;
 /// The per-element constant of `mma.sync` on bf16.
 pub const C_MMA_BF16: f64 = 27.0 * U;
 
-/// The per-element constant of `mma.sync` on e4m3, native or run as f16.
+/// The per-element constant of `mma.sync` on e4m3: sm_120.
 pub const C_MMA_FP8: f64 = 28.0 * U;
 
-/// The per-element constant of `wgmma` on e4m3 (sm_90), which accumulates short.
+/// The per-element constant of `wgmma` on e4m3 (sm_90a), which accumulates short: the fp8 logits there are held to it on
+/// every backend, though the emulator sums in full f32.
 pub const C_WGMMA_FP8: f64 = 1.4e-4;
 
 /// The constant of the fused store, on the magnitude that its transform adds up.

@@ -246,6 +246,17 @@ impl<'d, 'm> Form<'d, 'm> {
         Ok(())
     }
 
+    /// The next operand, a vector of registers that are read and written.
+    pub fn updated(&mut self, ty: Ty, count: usize) -> Result<()> {
+        for operand in self.vector(count)? {
+            self.dst_from(operand, ty)?;
+            if let Some(slot) = self.operands.last_mut() {
+                slot.kind.read = true;
+            }
+        }
+        Ok(())
+    }
+
     fn vector(&mut self, count: usize) -> Result<&'m [Operand]> {
         let items = match self.operand()? {
             Operand::Vector(items) => items.as_slice(),

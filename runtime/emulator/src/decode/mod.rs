@@ -15,7 +15,7 @@ use crate::parse::{Locations, Module};
 pub(crate) use form::{AddressBase, Built as FormBuilt, Form, Ty};
 
 /// Most operands of an instruction: a 16-register mma.
-pub(crate) const MAX_OPERANDS: usize = 20;
+pub(crate) const MAX_OPERANDS: usize = 40;
 /// [`Inst::guard`] of an instruction that always executes.
 pub(crate) const NO_GUARD: u16 = u16::MAX;
 
@@ -37,7 +37,7 @@ pub(crate) struct Inst {
     pub kinds: [Kind; MAX_OPERANDS],
     pub count: u8,
     /// Bit i: operand i is a negated predicate.
-    negated: u32,
+    negated: u64,
 }
 
 impl Inst {
@@ -393,7 +393,7 @@ fn finish(form: &form::Built, slots: &liveness::Slots) -> Inst {
     for (i, operand) in form.operands.iter().enumerate() {
         inst.ops[i] = slots.of(operand.value);
         inst.kinds[i] = operand.kind;
-        inst.negated |= u32::from(operand.negated) << i;
+        inst.negated |= u64::from(operand.negated) << i;
     }
     inst
 }

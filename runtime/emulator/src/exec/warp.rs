@@ -9,6 +9,7 @@ use crate::decode::{Code, LaneMask, Special};
 use super::Env;
 use super::async_copy::Pending;
 use super::lanes::{FULL, LANES, Row};
+use crate::isa::wgmma::Products;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -78,6 +79,8 @@ pub(crate) struct Warp {
     pub local_shadow: Vec<u32>,
     /// Copies started by cp.async and not yet waited for.
     pub pending: Pending,
+    /// Products started by wgmma and not yet waited for.
+    pub products: Products,
 }
 
 impl Warp {
@@ -103,6 +106,7 @@ impl Warp {
             waited: 0,
             local_shadow: Vec::new(),
             pending: Pending::default(),
+            products: Products::default(),
         }
     }
 
@@ -146,6 +150,7 @@ impl Warp {
             self.local_shadow.resize(self.local.len(), FULL);
         }
         self.pending.clear();
+        self.products.clear();
     }
 
     /// Lanes that have not ended.

@@ -205,7 +205,7 @@ fn mma_undefined(cx: &mut Cx<'_>, inst: &Inst) {
 
 /// Eight rows of the accumulator: lane 4i + t holds columns 2t (first register) and 2t + 1 (second) of row i.
 #[inline(always)]
-fn read_c(rows: &[Lanes], even: u16, odd: u16) -> [[f32; 8]; 8] {
+pub(super) fn read_c(rows: &[Lanes], even: u16, odd: u16) -> [[f32; 8]; 8] {
     let (even, odd) = (&rows[even as usize].0, &rows[odd as usize].0);
     let mut c = [[0f32; 8]; 8];
     for i in 0..8 {
@@ -218,7 +218,7 @@ fn read_c(rows: &[Lanes], even: u16, odd: u16) -> [[f32; 8]; 8] {
 }
 
 #[inline(always)]
-fn write_d(rows: &mut [Lanes], even: u16, odd: u16, d: &[[f32; 8]; 8], mask: u32) {
+pub(super) fn write_d(rows: &mut [Lanes], even: u16, odd: u16, d: &[[f32; 8]; 8], mask: u32) {
     let (mut e, mut o) = ([0u32; LANES], [0u32; LANES]);
     for i in 0..8 {
         for t in 0..4 {

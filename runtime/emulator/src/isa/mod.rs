@@ -19,6 +19,7 @@ mod moves;
 pub(crate) mod number;
 mod tensor;
 mod warp;
+pub(crate) mod wgmma;
 
 use crate::decode::{Decoder, Form};
 use crate::decode::{FormBuilt, Taint};
@@ -39,7 +40,7 @@ const fn row(name: &'static str, forms: &'static str, decode: fn(&mut Form<'_, '
     Row { name, forms, decode }
 }
 
-const FAMILIES: [&[Row]; 16] = [
+const FAMILIES: [&[Row]; 17] = [
     integer::ROWS,
     bits::ROWS,
     float::ROWS,
@@ -53,6 +54,7 @@ const FAMILIES: [&[Row]; 16] = [
     barrier::ROWS,
     matrix::ROWS,
     mma::ROWS,
+    wgmma::ROWS,
     copies::ROWS,
     tensor::ROWS,
     mbarrier::ROWS,
