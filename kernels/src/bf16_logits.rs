@@ -178,12 +178,12 @@ mod tests {
               for (int n = 0; n < 8; ++n) {
                 load_x2(w[n], weights_at + (n * 8 + lane % 4 * 2));
               }
-              const int row_pages = (len + 63) / 64;
+              const int step = splits * 64;
               const bf16* k_pages_at = k_pages + keys * 128;
-              int due = first;
+              int due = first * 64;
               int holder = 0;
               const unsigned ring_stage = ring;
-              if (due < row_pages) {
+              if (due < len) {
                 const int page = __shfl_sync(0xffffffffu, page_ids, holder);
                 copy_tile_xor16<16, 256, 32>(ring_stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
@@ -191,7 +191,7 @@ mod tests {
               due += step;
               holder += 1;
               const unsigned ring_stage_2 = ring + 4096;
-              if (due < row_pages) {
+              if (due < len) {
                 const int page = __shfl_sync(0xffffffffu, page_ids, holder);
                 copy_tile_xor16<16, 256, 32>(ring_stage_2, k_pages_at + (unsigned)page * k_pages_stride, lane);
               }
@@ -211,10 +211,10 @@ mod tests {
               }
 
               // A page a turn
-              float* scores = logits + (unsigned)row * logits_stride + keys;
+              float* scores = logits + (unsigned)row * logits_stride + (first * 64 + keys);
               int stage_index = 0;
               #pragma unroll 1
-              for (int page = first; page < row_pages; page += splits) {
+              for (int start = first * 64; start < len; start += step) {
                 const unsigned stage = ring + stage_index * 4096;
                 cp_async_wait<1>();
                 __syncwarp();
@@ -241,19 +241,18 @@ mod tests {
                   }
                 }
                 const float score = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-                float* logits_at = scores + page * 64;
                 const int lane_row = lane / 4 + lane % 2 * 8;
-                if (lane % 4 < 2 && lane_row < len - keys - page * 64) logits_at[lane_row] = score;
+                if (lane % 4 < 2 && lane_row < len - keys - start) scores[lane_row] = score;
+                scores += step;
                 __syncwarp();
-                if (due < row_pages) {
-                  const int page_2 = __shfl_sync(0xffffffffu, page_ids, holder);
-                  copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page_2 * k_pages_stride, lane);
+                if (due < len) {
+                  const int page = __shfl_sync(0xffffffffu, page_ids, holder);
+                  copy_tile_xor16<16, 256, 32>(stage, k_pages_at + (unsigned)page * k_pages_stride, lane);
                 }
                 cp_async_commit();
                 due += step;
                 holder += 1;
-                const int next_stage = stage_index + 1;
-                stage_index = next_stage == 2 ? 0 : next_stage;
+                stage_index = 1 - stage_index;
               }
 
               // What the caller wants cleaned, past the row's end

@@ -92,7 +92,7 @@ impl List {
                 s.tail = TableTail::IntMax;
             });
         }
-        self.add("packed pages past 2^31 elements, one CTA a row", 1, vec![330], |s| {
+        self.add("packed pages past 2^31 elements, one CTA a row", 1, vec![758], |s| {
             (s.page_stride, s.pages, s.sms) = (PACKED_PAGE_STRIDES[0], Pages::Shuffled { first: FIRST_FAR_PAGE }, 1);
         });
         self.add("gaps between rows of table and logits", 2, vec![100, 101, 40, 41], |s| {

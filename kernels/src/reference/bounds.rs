@@ -47,6 +47,7 @@ pub const MAX_DIFF: f64 = 5e-6;
 pub struct Diff {
     cross: f64,
     squares: f64,
+    allowed: f64,
 }
 
 impl Diff {
@@ -56,10 +57,22 @@ impl Diff {
         self.squares += x * x + reference * reference;
     }
 
+    /// Notes that the pair added last may differ by `bound`.
+    pub fn allow(&mut self, bound: f64) {
+        self.allowed += bound * bound;
+    }
+
+    /// The largest accepted [`value`](Self::value): [`MAX_DIFF`], or what it comes to if every pair differs by all that it
+    /// may. Only `wgmma`'s short sums need the latter, in a short row whose terms cancel.
+    pub fn limit(self) -> f64 {
+        if self.squares == 0.0 { MAX_DIFF } else { MAX_DIFF.max(self.allowed / self.squares) }
+    }
+
     /// Adds everything that `other` holds.
     pub fn merge(&mut self, other: Diff) {
         self.cross += other.cross;
         self.squares += other.squares;
+        self.allowed += other.allowed;
     }
 
     /// `1 - 2 * sum(x * y) / sum(x^2 + y^2)`; 0 when both sides are all zero.
@@ -88,6 +101,20 @@ mod tests {
         assert!((calc_diff(&x, &x.map(|v| -v)) - 2.0).abs() < 1e-15);
         assert_eq!(calc_diff(&[0.0; 3], &[0.0; 3]), 0.0);
         assert_eq!(calc_diff(&[0.0; 3], &x), 1.0);
+    }
+
+    #[test]
+    fn a_row_whose_terms_cancel_may_differ_by_what_its_elements_may() {
+        let diff = |bound: f64| {
+            let mut diff = Diff::default();
+            diff.add(1.01, 1.0);
+            diff.allow(bound);
+            diff
+        };
+        assert!(diff(0.0).value() > diff(0.0).limit());
+        assert!(diff(0.009).value() > diff(0.009).limit());
+        assert!(diff(0.0101).value() <= diff(0.0101).limit());
+        assert_eq!(diff(1e-6).limit(), MAX_DIFF);
     }
 
     #[test]
