@@ -17,7 +17,7 @@ use lathe_dsl::{device, kernel};
 use lathe_graph::build::{Bytes, Capture, Lasting, Recording, Stream};
 use lathe_graph::model::{BufferId, GraphId, NodeId, Pool};
 use lathe_kernels::contract::KeyFormat;
-use lathe_kernels::launch::{logits_grid, store_grid, topk_grid};
+use lathe_kernels::launch::{BF16_CTAS_PER_SM, STAGES, logits_grid, store_grid, topk_grid};
 use lathe_runtime::program::Program;
 use lathe_runtime::replay::{Bindings, Launch};
 
@@ -127,8 +127,6 @@ impl Programs {
     /// What tracing or compiling says.
     pub fn compile(target: Target, compile: impl Fn(&Kernel) -> Result<Program, Failure>) -> Result<Self, Failure> {
         use lathe_kernels::{bf16_logits, bf16_store, fp8_logits, fp8_store, topk};
-        // Where fp8 products run as f16, converted fragments take the registers of a third CTA.
-        let ctas = if target.capability() >= 120 { 3 } else { 2 };
         let heads = HEADS as i32;
         Ok(Programs {
             embed: compile(&embed_bf16()?)?,
@@ -142,8 +140,8 @@ impl Programs {
                 compile(&fp8_store::fp8_index_k_store::<i64>(false)?)?,
             ],
             logits: [
-                compile(&bf16_logits::bf16_paged_mqa_logits(heads)?)?,
-                compile(&fp8_logits::fp8_paged_mqa_logits(heads, ctas)?)?,
+                compile(&bf16_logits::bf16_paged_mqa_logits(heads, STAGES)?)?,
+                compile(&fp8_logits::fp8_paged_mqa_logits(heads, STAGES, target)?)?,
             ],
             topk: compile(&topk::topk_page_transform(K as i32)?)?,
         })
@@ -342,10 +340,11 @@ impl<'p> Tape<'p> {
             let store = Launch::named("store k", &programs.store[format], store_grid(rows));
             let store = store.rows(&k, 0, KEY as i64)?.buffer(&kept.slots)?;
             self.run(g, side, pages(store)?.scalar(I32(rows as i32))?)?;
-            let score = Launch::named("logits", &programs.logits[format], logits_grid(rows, MAX_LEN as u64, 132));
+            let grid = logits_grid(BF16_CTAS_PER_SM, rows, 1, MAX_LEN as u64, 132);
+            let score = Launch::named("logits", &programs.logits[format], grid);
             let score = pages(score.buffer(&q)?)?.buffer(&w)?.buffer(&kept.lens)?;
             let score = score.rows(&kept.table, 0, table_stride)?.rows(&logits, 0, MAX_LEN as i64)?;
-            self.run(g, side, score.scalar(I32(1))?.scalar(I32(0))?)?;
+            self.run(g, side, score.scalar(I32(table_stride as i32))?.scalar(I32(0))?)?;
             let topk = Launch::named("top-k", &programs.topk, topk_grid(rows)).rows(&logits, 0, MAX_LEN as i64)?;
             let topk = topk.buffer(&kept.lens)?.rows(&kept.table, 0, table_stride)?.buffer(&picks)?;
             self.run(g, side, topk.scalar(I32(1))?)?;
