@@ -111,6 +111,18 @@ fn counts_of_accesses_are_the_emulators() {
 }
 
 #[test]
+fn the_readme_shows_a_kernel_and_its_cuda_as_they_are() {
+    let readme = include_str!("../README.md");
+    let shown = |language: &str| {
+        let start = readme.find(&format!("```{language}\n")).unwrap() + language.len() + 4;
+        &readme[start..start + readme[start..].find("```").unwrap()]
+    };
+    let view = |view| stdout(&lathe(&["emit", "bf16_index_k_store", "--variant", "slots=i64", "--view", view]));
+    assert!(view("rust").contains(shown("rust")), "{}", view("rust"));
+    assert!(view("cuda").contains(shown("cuda")), "{}", view("cuda"));
+}
+
+#[test]
 fn a_filter_that_no_case_matches_is_an_error_not_a_pass() {
     let output = lathe(&["check", "--kernel", "bf16_index_k_store", "--target", "sm_120a", "--filter", "no such case"]);
     assert_eq!(output.status.code(), Some(2));

@@ -57,6 +57,7 @@ pub struct Context<'a> {
   lathe check                          compile every kernel, run every case, one table
   lathe emit bf16_paged_mqa_logits     the CUDA C++ a kernel becomes
   lathe run kernel.ptx                 run and check PTX from anywhere
+  lathe bench                          time them, or without a GPU say what their machine code costs
   lathe doctor                         what is installed here, and how to get the rest",
     arg_required_else_help = true,
     disable_help_subcommand = true
