@@ -119,7 +119,8 @@ pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
             let node = g.launch(g.main(), store.work()?);
             bindings.kernel(node, store);
             // A page a CTA: many CTAs, so that one which does not wait finds others still at work.
-            let score = Launch::new(&kernels.logits, logits_grid(BF16_CTAS_PER_SM, ROWS, 1, KEYS as u64, 132)).buffer(&q)?;
+            let score =
+                Launch::new(&kernels.logits, logits_grid(BF16_CTAS_PER_SM, ROWS, 1, KEYS as u64, 132)).buffer(&q)?;
             let score = score.rows(&k_pages, 0, (PAGE_BYTES / 2) as i64)?.buffer(&weights)?.buffer(&lens)?;
             let score = score.rows(&table, 0, (KEYS / PAGE) as i64)?.rows(&logits, 0, KEYS as i64)?;
             let score = score.scalar(ScalarValue::I32((KEYS / PAGE) as i32))?.scalar(ScalarValue::I32(KEYS as i32))?;

@@ -326,7 +326,8 @@ impl<'p> Tape<'p> {
         let store = store.rows(&t.k, 0, i64::from(KEY))?.buffer(&kept.slots)?;
         self.launch(g, alternate, self.pages(store, kept)?.scalar(I32(setup.batch))?)?;
         self.alloc(&t.logits, alternate);
-        let logits = Launch::named("logits", &indexer.logits, logits_grid(BF16_CTAS_PER_SM, rows, 1, MAX_LEN as u64, SMS));
+        let logits =
+            Launch::named("logits", &indexer.logits, logits_grid(BF16_CTAS_PER_SM, rows, 1, MAX_LEN as u64, SMS));
         let logits = self.pages(logits.buffer(&q)?, kept)?.buffer(&t.w)?.buffer(&kept.lens)?;
         let logits = logits.rows(&kept.table, 0, i64::from(PAGES))?.rows(&t.logits, 0, i64::from(MAX_LEN))?;
         self.launch(g, alternate, logits.scalar(I32(PAGES))?.scalar(I32(0))?)?;
