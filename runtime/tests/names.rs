@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use lathe_codegen::cuda::Cuda;
 use lathe_codegen::cuda::reserved::{KEYWORDS, declared};
 use lathe_codegen::handles::{Argument, Handle};
 use lathe_codegen::ir::{Attr, Kernel, Phase};
@@ -18,11 +19,17 @@ use proptest::prelude::*;
 
 static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |event| eprintln!("{event}")));
 
+/// A kernel's text, for the last target that has all of its operations.
+fn printed(kernel: &Kernel) -> (Cuda, Target) {
+    let text = |target: Target| Some((kernel.cuda(target).ok()?, target));
+    Target::ALL.into_iter().rev().find_map(text).expect("prints for a target")
+}
+
 /// The machine's view of a kernel: its PTX without the places and names that a text has.
 fn ptx(kernel: &Kernel) -> String {
-    let cuda = kernel.cuda(Target::Sm120a).expect("prints");
+    let (cuda, target) = printed(kernel);
     let compiler = Compiler::load(&TOOLCHAIN).expect("has a compiler");
-    let compiled = compiler.compile(&cuda.source, Target::Sm120a);
+    let compiled = compiler.compile(&cuda.source, target);
     let ptx = compiled.unwrap_or_else(|error| panic!("{error}\n{}", cuda.source)).ptx;
     let code = ptx.split(".section").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with(".loc") && !line.starts_with("//"));
@@ -41,7 +48,7 @@ fn ops() -> Vec<&'static OpDef> {
 static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut words: BTreeSet<String> = KEYWORDS.iter().map(|word| (*word).to_owned()).chain(declared()).collect();
     for op in ops() {
-        let source = traced(op).cuda(Target::Sm120a).expect("prints").source;
+        let (Cuda { source, .. }, _) = printed(&traced(op));
         let (helpers, _) = source.split_once("extern \"C\"").expect("has an entry");
         let definitions = helpers.lines().filter(|line| line.starts_with("__device__"));
         let heads = definitions.filter_map(|line| line.split('(').next()?.split_whitespace().last());
