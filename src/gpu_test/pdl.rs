@@ -26,8 +26,8 @@ const TURNS: usize = 8;
 const ROWS: usize = 4;
 const HEADS: i32 = 64;
 const K: usize = 512;
-/// Keys of a row.
-const KEYS: usize = 2048;
+/// Keys of a row: enough that the logits still run when a top-k that does not wait for them begins.
+const KEYS: usize = 16_384;
 const PAGE: usize = 64;
 const PAGE_BYTES: usize = PAGE * 256;
 
