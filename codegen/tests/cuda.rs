@@ -324,8 +324,7 @@ fn the_logits_kernel() {
               copy_tile_xor16<16, 256, 32>(stage, k_at + (unsigned)page * k_stride, lane);
             }
             cp_async_commit();
-            const int next_stage = stage_index + 1;
-            stage_index = next_stage == 2 ? 0 : next_stage;
+            stage_index = 1 - stage_index;
           }
         }
     "#]].assert_eq(&logits(64, 2, 16).cuda(Target::Sm120a).expect("prints").source);

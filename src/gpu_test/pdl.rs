@@ -26,8 +26,10 @@ const TURNS: usize = 8;
 const ROWS: usize = 4;
 const HEADS: i32 = 64;
 const K: usize = 512;
-/// Keys of a row: enough that the logits still run when a top-k that does not wait for them begins.
-const KEYS: usize = 16_384;
+/// Keys of a row.
+pub const KEYS: usize = 2048;
+/// Keys of a row of the graph that must go wrong: the logits still run when a top-k that does not wait for them begins.
+const CONTROL_KEYS: usize = 16_384;
 const PAGE: usize = 64;
 const PAGE_BYTES: usize = PAGE * 256;
 
@@ -81,12 +83,12 @@ fn without_wait(kernel: Kernel) -> Result<Kernel, Failure> {
     Ok(without.ok_or("the kernel has no pdl::wait to leave out")?.kernel)
 }
 
-/// Rows of one token each; a step stores the row's newest key in its last slot.
+/// Rows of one token each and of so many keys; a step stores the row's newest key in its last slot.
 ///
 /// # Errors
 /// None: the arguments fit.
-pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
-    let pages = ROWS * KEYS / PAGE;
+pub fn chain(kernels: &Kernels, row_keys: usize) -> Result<Chain<'_>, Failure> {
+    let pages = ROWS * row_keys / PAGE;
     let mut recording = Recording::new();
     let keys = recording.input("new keys", (ROWS * 256) as u64);
     let slots = recording.input("slots", (ROWS * 8) as u64);
@@ -98,20 +100,20 @@ pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
 
     let mut bindings = Bindings::new();
     bindings.contents(keys.id(), new_keys(0));
-    let slot = |row: usize| ((row * KEYS + KEYS - 1) as i64).to_le_bytes();
+    let slot = |row: usize| ((row * row_keys + row_keys - 1) as i64).to_le_bytes();
     bindings.contents(slots.id(), (0..ROWS).flat_map(slot).collect());
     bindings.contents(q.id(), bf16s(1, ROWS * HEADS as usize * 128));
     bindings.contents(
         weights.id(),
         (0..ROWS * HEADS as usize).flat_map(|i| (1.0 + (i % 7) as f32).to_le_bytes()).collect(),
     );
-    bindings.contents(lens.id(), (0..ROWS).flat_map(|_| (KEYS as i32).to_le_bytes()).collect());
+    bindings.contents(lens.id(), (0..ROWS).flat_map(|_| (row_keys as i32).to_le_bytes()).collect());
     bindings.contents(table.id(), (0..pages as i32).flat_map(i32::to_le_bytes).collect());
     bindings.contents(k_pages.id(), bf16s(2, pages * PAGE_BYTES / 2));
 
     let mut recorded: Result<(BufferId, BufferId), Failure> = Err("nothing was recorded".into());
     let graph = recording.capture("decode", "main", |g| {
-        let logits = g.output("logits", (ROWS * KEYS * 4) as u64);
+        let logits = g.output("logits", (ROWS * row_keys * 4) as u64);
         let picks = g.output("picks", (ROWS * K * 4) as u64);
         recorded = (|| {
             let store = Launch::new(&kernels.store, store_grid(ROWS)).rows(&keys, 0, 128)?.buffer(&slots)?;
@@ -119,15 +121,16 @@ pub fn chain(kernels: &Kernels) -> Result<Chain<'_>, Failure> {
             let node = g.launch(g.main(), store.work()?);
             bindings.kernel(node, store);
             // A page a CTA: many CTAs, so that one which does not wait finds others still at work.
-            let score =
-                Launch::new(&kernels.logits, logits_grid(BF16_CTAS_PER_SM, ROWS, 1, KEYS as u64, 132)).buffer(&q)?;
+            let score = Launch::new(&kernels.logits, logits_grid(BF16_CTAS_PER_SM, ROWS, 1, row_keys as u64, 132))
+                .buffer(&q)?;
             let score = score.rows(&k_pages, 0, (PAGE_BYTES / 2) as i64)?.buffer(&weights)?.buffer(&lens)?;
-            let score = score.rows(&table, 0, (KEYS / PAGE) as i64)?.rows(&logits, 0, KEYS as i64)?;
-            let score = score.scalar(ScalarValue::I32((KEYS / PAGE) as i32))?.scalar(ScalarValue::I32(KEYS as i32))?;
+            let score = score.rows(&table, 0, (row_keys / PAGE) as i64)?.rows(&logits, 0, row_keys as i64)?;
+            let score =
+                score.scalar(ScalarValue::I32((row_keys / PAGE) as i32))?.scalar(ScalarValue::I32(row_keys as i32))?;
             let node = g.launch(g.main(), score.work()?.programmatic());
             bindings.kernel(node, score);
-            let pick = Launch::new(&kernels.topk, topk_grid(ROWS)).rows(&logits, 0, KEYS as i64)?.buffer(&lens)?;
-            let pick = pick.rows(&table, 0, (KEYS / PAGE) as i64)?.buffer(&picks)?.scalar(ScalarValue::I32(1))?;
+            let pick = Launch::new(&kernels.topk, topk_grid(ROWS)).rows(&logits, 0, row_keys as i64)?.buffer(&lens)?;
+            let pick = pick.rows(&table, 0, (row_keys / PAGE) as i64)?.buffer(&picks)?.scalar(ScalarValue::I32(1))?;
             let node = g.launch(g.main(), pick.work()?.programmatic());
             bindings.kernel(node, pick);
             Ok((logits.id(), picks.id()))
@@ -156,10 +159,15 @@ fn outputs(step: &CudaStep, chain: &Chain) -> Result<(Vec<u8>, Vec<i32>), Failur
     Ok((step.read(chain.logits)?, picks))
 }
 
-/// Replays the chain with other keys each time; gives how many left something else than the right one does, serially, and
+/// Replays the chain with other new keys each time; gives how many left something else than the right one does, serially, and
 /// how many programmatic edges the driver holds.
-fn wrong_replays(gpu: &Gpu, right: &Kernels, tested: &Kernels, replays: usize) -> Result<(usize, usize), Failure> {
-    let reference = chain(right)?;
+fn wrong_replays(
+    gpu: &Gpu,
+    [right, tested]: [&Kernels; 2],
+    row_keys: usize,
+    replays: usize,
+) -> Result<(usize, usize), Failure> {
+    let reference = chain(right, row_keys)?;
     let placement = super::scenario::planned(&reference.pool)?;
     let mut serial = CudaStep::unproved(gpu.device, &reference.pool, &placement, &reference.bindings)?;
     let one_by_one = serial.prepare(reference.graph, &Mode { edges: Edges::Serialised, ..Mode::default() })?;
@@ -171,7 +179,7 @@ fn wrong_replays(gpu: &Gpu, right: &Kernels, tested: &Kernels, replays: usize) -
     }
     ensure!(expected.windows(2).all(|pair| pair[0] != pair[1]), "turns cannot be told apart");
 
-    let tested = chain(tested)?;
+    let tested = chain(tested, row_keys)?;
     let mut step = CudaStep::unproved(gpu.device, &tested.pool, &placement, &tested.bindings)?;
     let replay = step.prepare(tested.graph, &Mode::default())?;
     let dump = replay.dumps()?.remove(0);
@@ -189,10 +197,10 @@ fn wrong_replays(gpu: &Gpu, right: &Kernels, tested: &Kernels, replays: usize) -
 
 fn store_logits_and_top_k_are_right(gpu: &Gpu) -> Outcome {
     let right = kernels(|kernel| gpu.program(kernel), Ok)?;
-    let recorded = chain(&right)?;
+    let recorded = chain(&right, KEYS)?;
     let report = check(&recorded.pool, Some(&super::scenario::planned(&recorded.pool)?))?;
     ensure!(report.is_clean(), "the checker finds {:?}", report.findings);
-    let (wrong, programmatic) = wrong_replays(gpu, &right, &right, REPLAYS)?;
+    let (wrong, programmatic) = wrong_replays(gpu, [&right, &right], KEYS, REPLAYS)?;
     ensure!(programmatic == 2, "{programmatic} programmatic edges were captured, of two");
     ensure!(wrong == 0, "{wrong} of {REPLAYS} replays are wrong");
     Ok(vec![note("replays of store, logits, top-k", REPLAYS as f64, "replays"), note("wrong", wrong as f64, "replays")])
@@ -202,7 +210,7 @@ fn without_its_wait(gpu: &Gpu) -> Outcome {
     let compile = |kernel: &Kernel| gpu.program(kernel);
     checker_and_emulator_show_a_missing_wait(compile)?;
     let (right, broken) = (kernels(compile, Ok)?, kernels(compile, without_wait)?);
-    let (wrong, _) = wrong_replays(gpu, &right, &broken, CONTROLS)?;
+    let (wrong, _) = wrong_replays(gpu, [&right, &broken], CONTROL_KEYS, CONTROLS)?;
     ensure!(wrong > 0, "none of {CONTROLS} replays is wrong on the hardware");
     Ok(vec![note("wrong without top-k's wait", wrong as f64 / CONTROLS as f64, "of replays")])
 }
@@ -215,7 +223,7 @@ pub fn checker_and_emulator_show_a_missing_wait(
     compile: impl Fn(&Kernel) -> Result<Program, Failure>,
 ) -> Result<(), Failure> {
     let broken = kernels(compile, without_wait)?;
-    let Chain { pool, graph, bindings, .. } = chain(&broken)?;
+    let Chain { pool, graph, bindings, .. } = chain(&broken, KEYS)?;
     let placement = super::scenario::planned(&pool)?;
     let report = check(&pool, Some(&placement))?;
     ensure!(report.of(Code::E8).count() > 0, "the checker says {:?}", report.findings);

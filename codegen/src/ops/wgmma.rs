@@ -3,7 +3,7 @@
 //!
 //! A product is started, its group ended by [`commit`], and its result had from [`Pending::wait`]: the type says that
 //! nobody looks earlier. What the tensor cores read in shared memory goes through the async proxy: what was stored there
-//! by other instructions, `cp.async` among them, needs [`fence::async_proxy`](super::fence::async_proxy) and a barrier.
+//! by other instructions, `cp.async` among them, needs `fence::async_proxy` and a barrier.
 
 use super::cp_async::commit as commit_copies;
 use super::cp_async::wait_all_but;
