@@ -220,6 +220,21 @@ impl<'p> Tape<'p> {
         zeros
     }
 
+    /// What was recorded, at the framework's addresses; `truth` is what the checker and the two-by-two should call it, and
+    /// of `recorded` are the reader, the writer and the buffer that shows who came first.
+    fn finish(
+        self,
+        recording: &Recording,
+        name: &'static str,
+        about: &'static str,
+        (code, cause): (Code, Cause),
+        (reader, writer, result): (NodeId, NodeId, BufferId),
+    ) -> Result<Sequence<'p>, Failure> {
+        let pool = recording.pool().clone();
+        let shared = framework(&pool)?;
+        Ok(Sequence { name, about, code, cause, pool, bindings: self.bindings, reader, writer, result, shared })
+    }
+
     fn run(&mut self, g: &mut Capture, on: Stream, launch: Launch<'p>) -> Result<NodeId, Failure> {
         let node = g.launch(on, launch.work()?);
         self.bindings.kernel(node, launch);
@@ -258,22 +273,13 @@ fn reader_left_behind(programs: &Programs) -> Result<Sequence<'_>, Failure> {
         });
         g.order(side, main);
     });
-    let (reader, writer, result) = recorded?;
-    let pool = recording.pool().clone();
-    let shared = framework(&pool)?;
-    let (name, about) = ("S1", "the side stream still reads what main has dropped");
-    Ok(Sequence {
-        name,
-        about,
-        code: Code::E2,
-        cause: Cause::Alias,
-        pool,
-        bindings: tape.bindings,
-        reader,
-        writer,
-        result,
-        shared,
-    })
+    tape.finish(
+        &recording,
+        "S1",
+        "the side stream still reads what main has dropped",
+        (Code::E2, Cause::Alias),
+        recorded?,
+    )
 }
 
 /// S2: the side stream writes L; main reads L, late; the host drops L, and the side stream's next tensor gets its bytes.
@@ -298,22 +304,13 @@ fn freed_by_another_stream(programs: &Programs) -> Result<Sequence<'_>, Failure>
         });
         g.order(side, main);
     });
-    let (reader, writer, result) = recorded?;
-    let pool = recording.pool().clone();
-    let shared = framework(&pool)?;
-    let (name, about) = ("S2", "main still reads what the side stream gets back");
-    Ok(Sequence {
-        name,
-        about,
-        code: Code::E2,
-        cause: Cause::Alias,
-        pool,
-        bindings: tape.bindings,
-        reader,
-        writer,
-        result,
-        shared,
-    })
+    tape.finish(
+        &recording,
+        "S2",
+        "main still reads what the side stream gets back",
+        (Code::E2, Cause::Alias),
+        recorded?,
+    )
 }
 
 /// S3: one persistent buffer: the side stream writes it, main reads it, late, and the side stream's next layer writes it.
@@ -338,22 +335,13 @@ fn persistent(programs: &Programs) -> Result<Sequence<'_>, Failure> {
         });
         g.order(side, main);
     });
-    let (reader, writer, result) = recorded?;
-    let pool = recording.pool().clone();
-    let shared = framework(&pool)?;
-    let (name, about) = ("S3", "layers share one persistent buffer without an order");
-    Ok(Sequence {
-        name,
-        about,
-        code: Code::E1,
-        cause: Cause::MissingEdge,
-        pool,
-        bindings: tape.bindings,
-        reader,
-        writer,
-        result,
-        shared,
-    })
+    tape.finish(
+        &recording,
+        "S3",
+        "layers share one persistent buffer without an order",
+        (Code::E1, Cause::MissingEdge),
+        recorded?,
+    )
 }
 
 /// S5: a persistent buffer allocated during the capture, on bytes that an earlier recorded kernel writes at each replay.
@@ -379,22 +367,11 @@ fn late_persistent(programs: &Programs) -> Result<Sequence<'_>, Failure> {
         g.order(side, main);
     });
     let (reader, writer, result, t) = recorded?;
-    let pool = recording.pool().clone();
-    let mut shared = framework(&pool)?;
-    if let Some(address) = shared.address(t) {
-        shared.set(constants.id(), address);
+    let about = "a persistent buffer lies on bytes that each replay writes";
+    let truth = (Code::E5, Cause::Lifetime);
+    let mut sequence = tape.finish(&recording, "S5", about, truth, (reader, writer, result))?;
+    if let Some(address) = sequence.shared.address(t) {
+        sequence.shared.set(constants.id(), address);
     }
-    let (name, about) = ("S5", "a persistent buffer lies on bytes that each replay writes");
-    Ok(Sequence {
-        name,
-        about,
-        code: Code::E5,
-        cause: Cause::Lifetime,
-        pool,
-        bindings: tape.bindings,
-        reader,
-        writer,
-        result,
-        shared,
-    })
+    Ok(sequence)
 }
