@@ -28,7 +28,7 @@ const HEADS: i32 = 64;
 const K: usize = 512;
 /// Keys of a row.
 pub const KEYS: usize = 2048;
-/// Keys of a row of the graph that must go wrong: the logits still run when a top-k that does not wait for them begins.
+/// Keys of a row of the graph that must go wrong: the logits still run when a top-k that does not wait for them reads.
 const CONTROL_KEYS: usize = 16_384;
 const PAGE: usize = 64;
 const PAGE_BYTES: usize = PAGE * 256;
@@ -159,6 +159,18 @@ fn outputs(step: &CudaStep, chain: &Chain) -> Result<(Vec<u8>, Vec<i32>), Failur
     Ok((step.read(chain.logits)?, picks))
 }
 
+/// Writes the turn's keys, and poisons what the replay is to write: picks that stay are none, and a logit that top-k reads too
+/// early is larger than any. (One that is smaller would let a top-k without its wait find more keys above the k-th than it
+/// counted, and write past its row.)
+fn begin_turn(step: &mut CudaStep, chain: &Chain, turn: usize) -> Result<(), Failure> {
+    step.write(chain.keys, &new_keys(turn))?;
+    for (buffer, poison) in [(chain.logits, f32::INFINITY.to_le_bytes()), (chain.picks, [0xff; 4])] {
+        let words = step.pool().buffer(buffer).size as usize / 4;
+        step.write(buffer, &poison.repeat(words))?;
+    }
+    Ok(())
+}
+
 /// Replays the chain with other new keys each time; gives how many left something else than the right one does, serially, and
 /// how many programmatic edges the driver holds.
 fn wrong_replays(
@@ -173,7 +185,7 @@ fn wrong_replays(
     let one_by_one = serial.prepare(reference.graph, &Mode { edges: Edges::Serialised, ..Mode::default() })?;
     let mut expected = Vec::new();
     for turn in 0..TURNS {
-        serial.write(reference.keys, &new_keys(turn))?;
+        begin_turn(&mut serial, &reference, turn)?;
         one_by_one.run(&serial)?;
         expected.push(outputs(&serial, &reference)?);
     }
@@ -187,7 +199,7 @@ fn wrong_replays(
     let mut wrong = 0;
     for at in 0..replays {
         let turn = at % TURNS;
-        step.write(tested.keys, &new_keys(turn))?;
+        begin_turn(&mut step, &tested, turn)?;
         replay.run(&step)?;
         wrong += usize::from(outputs(&step, &tested)? != expected[turn]);
     }
