@@ -1,6 +1,6 @@
 //! The program as a user meets it: what it prints, where, and with which exit status.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn lathe(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lathe")).args(args).output().unwrap()
@@ -52,6 +52,22 @@ fn what_is_printed_for_people_is_there_for_programs() {
 fn output_that_is_no_terminal_has_no_escape_codes() {
     assert!(!stdout(&lathe(&["doctor"])).contains('\x1b'));
     assert!(stdout(&lathe(&["doctor", "--color", "always"])).contains('\x1b'));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_and_a_reader_that_has_gone_is_not() {
+    let list = |out: Stdio| {
+        Command::new(env!("CARGO_BIN_EXE_lathe")).arg("list").stdout(out).stderr(Stdio::piped()).output().unwrap()
+    };
+    let full = list(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into());
+    assert_eq!(full.status.code(), Some(2));
+    assert!(stderr(&full).starts_with("error: standard output: No space left on device"), "{}", stderr(&full));
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let gone = list(writer.into());
+    assert_eq!((gone.status.code(), stderr(&gone).as_str()), (Some(2), ""));
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use anstream::println;
 use lathe_codegen::target::Target;
 use lathe_runtime::device;
 use lathe_runtime::toolchain::{Toolchain, Wheel};
 use serde::Serialize;
 
 use super::{Context, Outcome, terminal};
+use crate::cli::output::println;
 
 /// Say which tools and devices are here, in which version, and how to get the rest
 #[derive(clap::Args)]

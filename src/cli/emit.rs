@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anstream::{eprintln, print};
+use anstream::eprintln;
 use clap::ValueEnum;
 use lathe_codegen::target::Target;
 use lathe_runtime::nvrtc::Compiler;
@@ -12,6 +12,7 @@ use lathe_runtime::sass::Sass;
 use super::diagnostic::Diagnostic;
 use super::sources::Sources;
 use super::{Context, Outcome, select, terminal};
+use crate::cli::output::print;
 
 /// Print a kernel in any of its forms
 #[derive(clap::Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use comfy_table::{Cell, Color};
 use lathe_codegen::entry::Entry;
 use lathe_runtime::backend::{Backend, CudaBackend};
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::check::{CheckError, row::Checker};
 use super::{Context, Outcome, table, terminal};
+use crate::cli::output::println;
 use crate::gpu_test::{Gpu, Note, tests};
 
 /// Show on a GPU what holds on the emulator: kernels, captured graphs, read-back, instruments

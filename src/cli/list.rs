@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use anstream::println;
 use lathe_codegen::target::Target;
 use serde::Serialize;
 
 use super::{Context, Outcome};
+use crate::cli::output::println;
 
 /// List the kernels with their variants
 #[derive(clap::Args)]

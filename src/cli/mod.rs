@@ -18,6 +18,7 @@ mod gpu_test;
 mod graph;
 mod list;
 mod mutate;
+mod output;
 mod run;
 mod select;
 mod setup;
@@ -119,6 +120,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         Command::Torch(args) => torch::run(args, &context),
     };
     let outcome = select::distinct(entries).map_err(Into::into).and_then(|()| run());
+    output::flush();
     outcome.unwrap_or_else(|error| {
         eprintln!("\x1b[1;31merror\x1b[0m\x1b[1m: {error}\x1b[0m");
         let mut cause = error.source();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anstream::println;
 use comfy_table::Cell;
 use lathe_codegen::contract::Scale;
 use lathe_codegen::entry::Entry;
@@ -14,6 +13,7 @@ use lathe_runtime::nvrtc::Compiler;
 
 use super::sources::Sources;
 use super::{Context, Outcome, select, table, terminal};
+use crate::cli::output::println;
 
 /// Plant small faults in the kernels, one at a time, and say what catches each
 #[derive(clap::Args)]

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use anstream::println;
 use lathe_runtime::toolchain::Wheel;
 
 use super::{Context, Outcome, terminal};
+use crate::cli::output::println;
 
 /// Install the pinned compiler and disassembler into the project
 #[derive(clap::Args)]

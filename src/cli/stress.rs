@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anstream::println;
 use comfy_table::{Cell as TableCell, Color};
 use lathe_runtime::device::Device;
 use lathe_runtime::instrument::{Rate, detectable_rate};
@@ -13,6 +12,7 @@ use serde::Serialize;
 
 use super::check::CheckError;
 use super::{Context, Outcome, table, terminal};
+use crate::cli::output::println;
 use crate::gpu_test::{Failure, Gpu};
 use crate::stress::decode::Layer;
 use crate::stress::{Allocator, Bench, Capture, Cell, Soak, State, Talk, Tally, Writer, cells, programs, setup, soak};

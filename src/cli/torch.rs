@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::{eprintln, print, println};
+use anstream::eprintln;
 use lathe_graph::torch::{self, Certainty, Checked, Dump, Imported, Rules};
 
 use super::{Context, Outcome};
+use crate::cli::output::{print, println};
 
 /// Check graphs that PyTorch captured (SGLang, vLLM, TensorRT-LLM)
 #[derive(clap::Args)]

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use anstream::println;
 use lathe_codegen::benchmark::{Benchmark, Machine, Size};
 use lathe_codegen::entry::Entry;
 use lathe_codegen::target::Target;
@@ -13,6 +12,7 @@ use lathe_runtime::sass::Sass;
 use serde::Serialize;
 
 use super::{Args, select_configuration};
+use crate::cli::output::println;
 use crate::cli::{Context, Outcome, table, terminal};
 
 /// A kernel's machine code in figures, and the times predicted for it.

@@ -1,6 +1,6 @@
 //! The result of a sweep: a table, a JSON object, or comma-separated values.
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use comfy_table::{Cell, Color};
 use lathe_codegen::target::Target;
 use lathe_runtime::bench::{Bandwidth, Protocol};
@@ -8,6 +8,7 @@ use lathe_runtime::device::DeviceInfo;
 use serde::Serialize;
 
 use super::measure::{RivalTime, Row, Time};
+use crate::cli::output::println;
 use crate::cli::table;
 
 /// A sweep with what it was measured under.

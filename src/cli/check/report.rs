@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 
 use super::agree::Agreement;
 use super::row::{Failure, Row, Time};
 use crate::cli::diagnostic::Diagnostic;
+use crate::cli::output::println;
 use crate::cli::sources::Sources;
 use crate::cli::table;
 use crate::cli::traffic::{LEGEND, Line, table as table_of_traffic};

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::{eprintln, print, println};
+use anstream::eprintln;
 use lathe_graph::file::GraphFile;
 use lathe_graph::finding::Report;
 use lathe_graph::render::{Sources, Style, render, summary};
 
+use crate::cli::output::{print, println};
 use crate::cli::{Context, Outcome};
 
 /// Say which buffers are used without order, how it can go wrong, and what a fix costs

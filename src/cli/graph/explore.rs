@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use anstream::println;
 use lathe_graph::explore::{Order, Schedule, Tagged, exhaust, explore, judge};
 use lathe_graph::finding::step_name;
 use lathe_graph::model::{GraphId, NodeId, Phase, Placement, Pool};
 use serde::Serialize;
 
 use super::placed::Input;
+use crate::cli::output::println;
 use crate::cli::{Context, Outcome};
 
 /// Run a graph in many orders on symbolic values, and say what the order changes

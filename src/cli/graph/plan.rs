@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use lathe_graph::check::check;
 use lathe_graph::draw::bytes;
 use lathe_graph::file::GraphFile;
@@ -14,6 +14,7 @@ use lathe_graph::render::summary;
 use serde_json::json;
 
 use super::placed;
+use crate::cli::output::println;
 use crate::cli::{Context, Outcome};
 
 /// Give each buffer of a graph its bytes, sharing only what the graph's order allows

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anstream::{eprintln, print};
+use anstream::eprintln;
 use lathe_emulator::{Checks, CpAsync, Error, Finding, Kernel, Module, Options};
 use lathe_runtime::launch_file::{LaunchFile, Outcome as Launched, Prepared, template};
 
 use super::diagnostic::Diagnostic;
 use super::sources::Sources;
 use super::{Context, Outcome, terminal};
+use crate::cli::output::print;
 
 /// Run PTX from anywhere on the emulator, with every check
 #[derive(clap::Args)]

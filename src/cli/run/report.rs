@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use comfy_table::Cell;
 use lathe_emulator::{Finding, Stats};
 use lathe_runtime::launch_file::Prepared;
 use serde::Serialize;
 
 use super::{Launches, message};
+use crate::cli::output::println;
 use crate::cli::sources::Sources;
 use crate::cli::{table, traffic};
 

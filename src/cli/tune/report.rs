@@ -1,10 +1,10 @@
 //! What a search found: the fastest configuration of each size, beside the launch rule's.
 
-use anstream::println;
 use lathe_codegen::benchmark::Size;
 use serde::Serialize;
 
 use super::results::{Head, Record, Results, SizeRecord};
+use crate::cli::output::println;
 use crate::cli::table;
 
 /// A size of a kernel, decided.
