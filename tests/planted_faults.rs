@@ -365,6 +365,22 @@ fn ctas_that_take_a_row_twice_race_for_its_slot() {
 }
 
 #[test]
+fn lanes_that_share_the_slots_of_two_rows_race_within_their_cta() {
+    // Both half warps store to the slot of the first one's row.
+    let fault = Fault::Text { from: "load(slots + row)", to: "load(slots + (row & ~1))" };
+    let (findings, _) = run(
+        bf16_index_k_store::<i32>().expect("traces"),
+        Target::Sm120a,
+        fault,
+        &ScatterSpec::new(KeyFormat::Bf16, (60..72 + 4).collect()).case(),
+    );
+    let race = findings.iter().find(|finding| finding.kind == FindingKind::GlobalRace).expect("a race");
+    let (access, other) = (race.access.as_ref().unwrap(), race.other.as_ref().unwrap());
+    assert_eq!((access.cta, access.warp), (other.cta, other.warp));
+    assert!(race.help.as_ref().unwrap().contains("let one lane do both"), "{race}");
+}
+
+#[test]
 fn pages_of_half_the_slots_are_out_of_bounds() {
     let fault = Fault::Text { from: "place / 64", to: "place / 32" };
     expect_store(fault, Caught::At(FindingKind::OutOfBounds, "store_vector(key);"));

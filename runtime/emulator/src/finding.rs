@@ -28,7 +28,7 @@ pub enum FindingKind {
     ProxyFence,
     /// A tensor copy without a tensor map, or with one of other dimensions.
     TensorMap,
-    /// Two unordered accesses to global memory by different CTAs, one of them a write.
+    /// Two unordered accesses to global memory, by two CTAs or by two threads of one, one of them a write.
     GlobalRace,
     /// Undefined bits reach an address, a predicate, or an output.
     Undefined,
@@ -55,7 +55,7 @@ impl FindingKind {
             Self::CopyInFlight => "copy in flight",
             Self::ProxyFence => "missing proxy fence",
             Self::TensorMap => "wrong tensor map",
-            Self::GlobalRace => "global-memory race between CTAs",
+            Self::GlobalRace => "global-memory race",
             Self::Undefined => "use of undefined bits",
             Self::BeforeWait => "access before the dependency wait",
             Self::Undeclared => "access against the declaration",

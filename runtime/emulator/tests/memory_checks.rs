@@ -233,6 +233,77 @@ fn ctas_that_read_what_another_writes_race() {
     assert_eq!(kinds(&run(&k, &l, &mut x.memory, &Options::default())), [FindingKind::GlobalRace]);
 }
 
+/// Threads of one CTA: thread t writes word t of `a`, then whatever `between` says, then reads the word of thread t + 1 (within
+/// its warp) or t + 32 (across the two).
+fn handed_on(between: &str, across: bool) -> Kernel {
+    let step = if across { 32 } else { 1 };
+    ptx(&format!(
+        "st.global.u32 [%rd1], %r1;\n{between}\nadd.s32 %r4, %r1, {step};\nand.b32 %r4, %r4, 63;\n\
+         mul.wide.u32 %rd10, %r4, 4;\nld.param.u64 %rd11, [a];\nadd.s64 %rd11, %rd11, %rd10;\nld.global.u32 %r5, [%rd11];\n{STORE}"
+    ))
+}
+
+#[test]
+fn threads_that_read_what_another_of_their_cta_writes_need_a_barrier() {
+    let findings = |between, across| {
+        let mut x = buffers();
+        let l = launch(&x, 1);
+        run(&handed_on(between, across), &l, &mut x.memory, &Options::default()).findings
+    };
+    for across in [false, true] {
+        assert_eq!(findings("bar.sync 0;", across), [], "a CTA barrier orders all threads");
+        let races = findings("", across);
+        assert!(races.iter().all(|race| race.kind == FindingKind::GlobalRace), "{races:?}");
+        // Whichever of the two comes later, the pair is named.
+        let pair = |race: &lathe_emulator::Finding| {
+            let other = race.other.as_ref().unwrap();
+            assert_eq!(race.access.cta, other.cta);
+            ([&race.access.opcode, &other.opcode].map(ToString::to_string), race.access.warp != other.warp)
+        };
+        let read_after_write = (["ld.global.u32", "st.global.u32"].map(String::from), across);
+        assert!(races.iter().map(pair).any(|found| found == read_after_write), "{races:?}");
+    }
+    // A warp barrier is no order between warps.
+    assert_ne!(findings("bar.warp.sync -1;", true), []);
+    // Within a warp it is: only lanes 31 and 63 read a word of the other one.
+    for race in findings("bar.warp.sync -1;", false) {
+        assert_ne!(race.access.warp, race.other.unwrap().warp);
+    }
+}
+
+#[test]
+fn threads_that_store_to_one_word_race_unless_they_agree() {
+    let store = |value| {
+        let k = ptx(&format!("ld.param.u64 %rd11, [c];\nst.global.u32 [%rd11], {value};"));
+        let mut x = buffers();
+        let l = launch(&x, 1);
+        kinds(&run(&k, &l, &mut x.memory, &Options::default()))
+    };
+    assert_eq!(store("7"), []);
+    assert_eq!(store("%r1"), [FindingKind::GlobalRace]);
+}
+
+#[test]
+fn what_threads_pass_on_by_atomics_or_strong_accesses_does_not_race() {
+    // Thread 63 writes word 0, then the flag; thread 0 waits for the flag, then reads the word.
+    for (publish, watch) in [
+        ("red.global.add.u32 [%rd12], 1;", "atom.global.add.u32 %r6, [%rd12], 0;"),
+        ("st.release.gpu.global.u32 [%rd12], 1;", "ld.acquire.gpu.global.u32 %r6, [%rd12];"),
+        ("st.volatile.global.u32 [%rd12], 1;", "ld.volatile.global.u32 %r6, [%rd12];"),
+    ] {
+        let k = ptx(&format!(
+            "ld.param.u64 %rd11, [a];\nld.param.u64 %rd12, [b];\nsetp.eq.u32 %p1, %r1, 63;\nsetp.eq.u32 %p2, %r1, 0;\n\
+             @%p1 st.global.u32 [%rd11], %r1;\n@%p1 {publish}\n@!%p2 bra done;\n\
+             again:\n{watch}\nsetp.eq.u32 %p3, %r6, 0;\n@%p3 bra again;\nld.global.u32 %r5, [%rd11];\n{STORE}\ndone:"
+        ));
+        let mut x = buffers();
+        x.memory.0.write(x.b, &[0; 256]).unwrap();
+        let l = launch(&x, 1);
+        run_clean(&k, &l, &mut x.memory, &Options { seed: 5, ..Options::default() });
+        assert_eq!(x.memory.read::<u32>(x.c, 1), [63], "{watch}");
+    }
+}
+
 #[test]
 fn work_handed_over_by_an_atomic_does_not_race() {
     // The last CTA to arrive reads what the others wrote.

@@ -127,6 +127,10 @@ pub(super) fn help(kind: FindingKind, access: &Access, other: Option<&Access>) -
         (FindingKind::CopyInFlight, Some(_)) => {
             "wait for the copy's group and then `cta::sync()`: a wait serves only the lane that issued the copy"
         }
+        (FindingKind::GlobalRace, Some(other)) if same_warp(other) => {
+            "put a `warp::sync()` between the two, or let one lane do both"
+        }
+        (FindingKind::GlobalRace, Some(other)) if other.cta == access.cta => "put a `cta::sync()` between the two",
         (FindingKind::GlobalRace, _) => "CTAs of a launch are not ordered: give each its own part, or use atomics",
         (FindingKind::BeforeWait, _) => {
             "move it below `pdl::wait()`, or declare the argument as touched before the wait"

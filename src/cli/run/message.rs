@@ -71,6 +71,12 @@ pub fn help(finding: &Finding) -> Option<&'static str> {
         FindingKind::CopyInFlight => {
             "wait for the copy and then pass a barrier: cp.async.wait_group serves only the lane that issued the copy"
         }
+        FindingKind::GlobalRace if same_warp => {
+            "order the two by bar.warp.sync (__syncwarp) or a CTA barrier, or let one lane do both"
+        }
+        FindingKind::GlobalRace if other.is_some_and(|other| other.cta == access.cta) => {
+            "order the two by a CTA barrier (__syncthreads)"
+        }
         FindingKind::GlobalRace => "CTAs of a launch are not ordered: give each its own part, or use atomics",
         FindingKind::BeforeWait => {
             "move it below griddepcontrol.wait, or declare `before_wait = true` if no earlier kernel writes the buffer"

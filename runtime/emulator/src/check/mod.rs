@@ -6,6 +6,7 @@ mod defined;
 mod global;
 mod race;
 mod shadow;
+mod within;
 
 pub(crate) use declared::Declared;
 pub use declared::{Declaration, Effect};

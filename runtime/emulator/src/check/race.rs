@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::clock::{Clock, WarpClock};
 use super::shadow::{Conflict, IN_FLIGHT, Kind, Shadow, Touch};
+use super::within::GlobalWords;
 use crate::exec::Cx;
 use crate::exec::async_copy::{BulkCopy, Copy, Direction};
 use crate::exec::barrier::{BARRIERS, Participant};
@@ -18,8 +19,9 @@ const MBARRIERS: usize = 90;
 /// The state of the race check of a CTA.
 #[derive(Default)]
 pub(crate) struct Races {
-    warps: Vec<WarpClock>,
+    pub(super) warps: Vec<WarpClock>,
     shadow: Shadow,
+    pub(super) global: GlobalWords,
     mbarriers: HashMap<u32, MBarrierClock>,
     /// What the named barriers have gathered from those who arrived.
     barriers: [Clock; BARRIERS],
@@ -47,6 +49,7 @@ impl Races {
         self.warps.clear();
         self.warps.extend((0..warps).map(|w| WarpClock::new(w, warps as usize * LANES)));
         self.shadow.reset(words);
+        self.global.clear();
         self.mbarriers.clear();
         self.barriers.iter_mut().for_each(Clock::clear);
     }

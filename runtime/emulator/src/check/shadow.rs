@@ -1,4 +1,4 @@
-//! Who last touched each word of shared memory.
+//! Who last touched each word of memory.
 //!
 //! Nearly always a word has one writer and one reader of all four bytes; these are packed into 16 bytes. Everything else (several
 //! readers, parts of a word, atomics) moves to a list of its own.
@@ -94,6 +94,11 @@ impl Shadow {
             list.clear();
             self.free.push(i as u32);
         }
+    }
+
+    /// Makes room for so many words.
+    pub fn grow(&mut self, words: usize) {
+        self.words.resize(words, Word::default());
     }
 
     /// Notes an access, and returns an earlier one that it is not ordered after and conflicts with.

@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::lanes::{LANES, Lane};
+use crate::check::AccessKind;
 use crate::finding::{Address, FindingKind};
 use crate::memory::{
     Allocation, Cursor, LOCAL_WINDOW, PARAM_WINDOW, Rights, SHARED_BASE, SHARED_WINDOW, WINDOW_BYTES, byte_mask,
@@ -310,7 +311,10 @@ impl<'a> Cx<'a> {
 
     /// Checks the global side of a bulk copy.
     pub fn global_range(&mut self, address: u64, bytes: u32, intent: Intent, lane: u32) -> bool {
-        self.global_target(address, bytes, intent, lane, &mut 0).is_some()
+        let Some(target) = self.global_target(address, bytes, intent, lane, &mut 0) else { return false };
+        let kind = if intent == Intent::Read { AccessKind::Read } else { AccessKind::Write };
+        self.touched_within(target, bytes, kind, lane);
+        true
     }
 
     /// Checks a condition that PTX puts on an address.

@@ -74,7 +74,7 @@ pub struct Checks {
     pub races: bool,
     /// Undefined bits that reach an address, a predicate that decides, or a declared output.
     pub definedness: bool,
-    /// Races in global memory between CTAs.
+    /// Races in global memory between CTAs and, if `races` is on too, between the threads of one.
     pub global_races: bool,
 }
 

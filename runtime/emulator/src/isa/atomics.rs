@@ -116,6 +116,8 @@ fn atomic_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         };
         if let Target::Shared(offset) = target {
             cx.shared_touched(lane, offset, ty.bytes(), AccessKind::Atomic);
+        } else {
+            cx.updated_within(target, ty.bytes(), lane);
         }
         let value = |cx: &Cx<'_>, operand: usize| {
             let slot = inst.ops[operand] as usize;

@@ -2,6 +2,7 @@
 
 use super::mbarrier::{initialised, lanes_of};
 use super::{Row, row};
+use crate::check::AccessKind;
 use crate::decode::{Form, Inst, Kind, Taint, Ty, Virtual};
 use crate::error::Result;
 use crate::exec::access::{Intent, Space, Target};
@@ -116,7 +117,10 @@ fn cp_async_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             }
             _ => match cx.global_target(sources[i], source_size, Intent::Read, lane, &mut last) {
                 None => continue,
-                target => target,
+                Some(target) => {
+                    cx.touched_within(target, source_size, AccessKind::Read, lane);
+                    Some(target)
+                }
             },
         };
         let copy = Copy {

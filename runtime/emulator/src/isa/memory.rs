@@ -28,16 +28,28 @@ struct Shape {
     count: u32,
     signed: bool,
     space: Space,
+    /// Has an order of its own: volatile, relaxed, acquire, release.
+    strong: bool,
 }
 
 impl Shape {
     fn pack(self) -> u32 {
-        self.element | self.count << 8 | u32::from(self.signed) << 12 | self.space.code() << 16
+        self.element
+            | self.count << 8
+            | u32::from(self.signed) << 12
+            | u32::from(self.strong) << 13
+            | self.space.code() << 16
     }
 
     #[inline(always)]
     fn unpack(aux: u32) -> Self {
-        Self { element: aux & 0xff, count: aux >> 8 & 0xf, signed: aux >> 12 & 1 != 0, space: Space::of(aux >> 16 & 7) }
+        Self {
+            element: aux & 0xff,
+            count: aux >> 8 & 0xf,
+            signed: aux >> 12 & 1 != 0,
+            strong: aux >> 13 & 1 != 0,
+            space: Space::of(aux >> 16 & 7),
+        }
     }
 
     fn bytes(self) -> u32 {
@@ -96,11 +108,16 @@ fn register_type(rows: u8, ty: Ty) -> Ty {
     }
 }
 
+fn strong(f: &mut Form<'_, '_>) -> bool {
+    ["volatile", "relaxed", "acquire", "release", "mmio"].into_iter().any(|order| f.flag(order))
+}
+
 fn ld(f: &mut Form<'_, '_>) -> Result<Run> {
     let space = space(f);
+    let strong = strong(f);
     hints(f);
     let (count, ty) = (vector(f), f.ty()?);
-    let shape = Shape { element: ty.bytes(), count, signed: ty.signed(), space };
+    let shape = Shape { element: ty.bytes(), count, signed: ty.signed(), space, strong };
     let operand = f.operand()?;
     if items(operand).len() != count as usize {
         return f.unsupported(format!("{} destinations for a vector of {count}", items(operand).len()));
@@ -156,6 +173,10 @@ fn load_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
         };
         if let Target::Shared(offset) = target {
             cx.shared_touched(lane, offset, shape.bytes(), AccessKind::Read);
+        } else if shape.strong {
+            cx.ordered_within(target, lane);
+        } else {
+            cx.touched_within(target, shape.bytes(), AccessKind::Read, lane);
         }
         let words = cx.read(target, shape.bytes(), lane, &mut cursor);
         scatter(&mut cx.warp.rows, inst, shape, lane, &words);
@@ -219,9 +240,10 @@ pub(super) fn get64(rows: &[crate::exec::lanes::Row], slot: usize, lane: usize) 
 
 fn st(f: &mut Form<'_, '_>) -> Result<Run> {
     let space = space(f);
+    let strong = strong(f);
     hints(f);
     let (count, ty) = (vector(f), f.ty()?);
-    let shape = Shape { element: ty.bytes(), count, signed: false, space };
+    let shape = Shape { element: ty.bytes(), count, signed: false, space, strong };
     check_width(f, shape)?;
     let base = f.address()?;
     f.aux = Shape { space: resolve(f, space, base)?, ..shape }.pack();
@@ -265,6 +287,10 @@ fn store_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             if cx.warp.tainted { gather(&cx.warp.shadows.rows, inst, shape, lane as usize) } else { [0; WORDS] };
         if let Target::Shared(offset) = target {
             cx.shared_stored(lane, offset, shape.bytes(), &words);
+        } else if shape.strong {
+            cx.ordered_within(target, lane);
+        } else {
+            cx.stored_within(target, shape.bytes(), &words, lane);
         }
         if cx.tracks() {
             cx.write_shadow(target, shape.bytes(), lane, &undefined);
