@@ -146,14 +146,25 @@ fn a_filter_that_no_case_matches_is_an_error_not_a_pass() {
 }
 
 #[test]
+fn what_is_about_a_gpu_is_refused_on_the_emulator() {
+    for (command, argument) in [("check", "--compare"), ("check", "--bare"), ("check", "--small")] {
+        let output = lathe(&[command, argument]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(&format!("`{argument}` is about a GPU: give it with `--backend cuda`")));
+    }
+}
+
+#[test]
 fn without_a_gpu_its_commands_say_so_and_exit_with_2() {
     if lathe::runtime::device::list().is_ok_and(|devices| !devices.is_empty()) {
         return;
     }
-    for command in ["gpu-test", "stress"] {
-        let output = lathe(&[command]);
+    let faults = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/faults");
+    let [ptx, launch] = ["ptx", "toml"].map(|kind| format!("{faults}/past_the_end.{kind}"));
+    for command in [&["gpu-test"][..], &["stress"], &["run", &ptx, "--args", &launch, "--backend", "cuda"]] {
+        let output = lathe(command);
         assert_eq!(output.status.code(), Some(2));
         let said = stderr(&output);
-        assert!(said.contains("no NVIDIA driver") || said.contains("no CUDA device"), "{command}: {said}");
+        assert!(said.contains("no NVIDIA driver") || said.contains("no CUDA device"), "{command:?}: {said}");
     }
 }

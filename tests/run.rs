@@ -455,3 +455,38 @@ fn damaged_npy_files_are_refused() {
     says(&text(&replace(b"<f4", b"<i4")), &["holds `<i4`, and f32 stands in files as `<f4`"]);
     says(&text(&replace(b"(4, 25)", b"(5, 20)")), &["has shape [5, 20], and the launch file says [4, 25]"]);
 }
+
+/// `tools/sanitizer.py` runs these on a GPU, beside NVIDIA's tool.
+#[test]
+fn the_faults_planted_for_compute_sanitizer_are_found_at_their_lines() {
+    for (fault, kind, line) in [
+        ("past_the_end", "out_of_bounds", "y[i] = x[i] + x[i + 1];"),
+        ("missing_barrier", "shared_race", "tile[threadIdx.x] = x[threadIdx.x];"),
+        ("unwritten_input", "undefined", "y[i] = x[i] + bias[i];"),
+        ("divergent_barrier", "divergent_collective", "asm volatile(\"bar.sync 0;\" ::: \"memory\");"),
+        ("missing_wait", "copy_in_flight", "y[threadIdx.x] = tile[threadIdx.x];"),
+        ("unordered_ctas", "global_race", "if (threadIdx.x == 0) *count += 1;"),
+    ] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/faults");
+        let ran = run(&folder, &[&format!("{fault}.ptx"), "--args", &format!("{fault}.toml"), "--json"]);
+        assert_eq!(ran.status, Some(1), "{fault}: {}", ran.err);
+        let source = fs::read_to_string(folder.join(format!("{fault}.cu"))).unwrap();
+        let json: Value = serde_json::from_str(&ran.out).unwrap();
+        let found = json["findings"].as_array().unwrap().iter().any(|finding| {
+            let at = finding["access"]["sources"][0]["line"].as_u64().unwrap() as usize;
+            finding["kind"] == kind && source.lines().nth(at - 1).unwrap().trim() == line
+        });
+        assert!(found, "{fault}: {}", ran.out);
+    }
+}
+
+#[test]
+fn what_is_about_a_gpu_is_refused_on_the_emulator() {
+    let folder = Folder::new(SCALE, LAUNCH);
+    for argument in ["--compare", "--bare"] {
+        let ran = folder.run(&[argument]);
+        assert_eq!(ran.status, Some(2));
+        says(&ran.err, &[&format!("`{argument}` is about a GPU: give it with `--backend cuda`")]);
+    }
+    says(&folder.run(&["--backend", "cuda", "--stats"]).err, &["`--stats` counts on the emulator"]);
+}

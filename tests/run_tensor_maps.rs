@@ -4,6 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use lathe::contract::Verdict;
+use lathe::gpu_test::tensor_maps::{outside_kernel, sum_pages, sum_pages_case};
+use lathe::runtime::backend::{Backend, EmulatorBackend, Schedule};
+use lathe::runtime::nvrtc::Compiler;
+use lathe::runtime::program::Program;
+use lathe::runtime::toolchain::Toolchain;
+use lathe::target::Target;
+use lathe_emulator::{CpAsync, Options};
 use tempfile::TempDir;
 
 const PTX: &str = include_str!("../runtime/emulator/tests/fixtures/paged_logits.ptx");
@@ -141,4 +149,27 @@ fn the_launch_file_to_begin_with_has_a_place_for_each_map() {
     let (status, text) = run(folder(PTX, LAUNCH).path(), &[]);
     assert_eq!(status, Some(0), "{text}");
     assert_eq!(text.matches("box = [64, 64], swizzle = 128").count(), 2, "{text}");
+}
+
+/// What `lathe gpu-test` runs on a GPU, and compares with this.
+#[test]
+fn what_a_gpu_is_compared_with_is_silent_and_right() {
+    let toolchain = Toolchain::new(false, |_| {});
+    let compiler = Compiler::load(&toolchain).expect("NVRTC is here or can be installed");
+    for target in [Target::Sm90a, Target::Sm120a] {
+        let (prepared, _) = outside_kernel(&compiler, target).unwrap_or_else(|error| panic!("{error}"));
+        let runs = [CpAsync::Eager, CpAsync::Late].map(|cp_async| {
+            let outcome = prepared.run(&Options { cp_async, ..Options::default() }).unwrap();
+            assert_eq!(outcome.report.findings, []);
+            outcome.buffers
+        });
+        assert_eq!(runs[0], runs[1]);
+        assert_eq!(runs[0][0].defined.as_ref().unwrap().iter().filter(|defined| **defined).count(), 429);
+
+        let program = Program::compile(&compiler, &sum_pages().unwrap(), target).unwrap();
+        let (backend, case) = (EmulatorBackend::default(), sum_pages_case());
+        let run = backend.load(&program).unwrap().run(&case, Schedule::default()).unwrap();
+        assert!(run.findings.is_empty());
+        assert_eq!((case.verify)(&run.buffers), Verdict::default());
+    }
 }

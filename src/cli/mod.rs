@@ -9,6 +9,7 @@
 //! A command is a module here with an `Args` for clap and `run(&Args, &Context) -> Outcome`. Its result goes to
 //! standard output, what it is busy with to standard error, and a failed check is `Ok(ExitCode::FAILURE)`.
 
+mod backend;
 mod bench;
 mod check;
 mod diagnostic;

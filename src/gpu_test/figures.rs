@@ -59,7 +59,7 @@ fn a_replay_costs_what_a_hand_captured_one_costs(gpu: &Gpu) -> Outcome {
     let program = &programs.scale;
     let function = device.load(&program.compiled.cubin, &program.cuda.entry, program.cuda.shared_bytes)?;
     let memory = [device.allocate("a", BYTES)?, device.allocate("b", BYTES)?];
-    let shape = LaunchShape { grid: [1, 1, 1], threads: program.cuda.threads, programmatic: false };
+    let shape = LaunchShape { grid: [1, 1, 1], block: [program.cuda.threads, 1, 1], programmatic: false };
     let by_hand = device.capture::<DeviceError>(|| {
         (0..CHAIN).try_for_each(|i| {
             let pointers = [memory[i % 2].address(), memory[(i + 1) % 2].address()];

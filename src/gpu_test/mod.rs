@@ -11,6 +11,7 @@ pub mod pdl;
 mod refusals;
 pub mod scenario;
 pub mod sequences;
+pub mod tensor_maps;
 
 use std::error::Error;
 use std::path::Path;
@@ -64,10 +65,18 @@ pub struct Test {
 
 /// Every test besides the kernels' own cases.
 pub fn tests() -> Vec<Test> {
-    [graphs::tests(), sequences::tests(), instruments_on_gpu(), pdl::tests(), refusals::tests(), figures::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        graphs::tests(),
+        sequences::tests(),
+        instruments_on_gpu(),
+        pdl::tests(),
+        tensor_maps::tests(),
+        refusals::tests(),
+        figures::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn instruments_on_gpu() -> Vec<Test> {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod cuda;
+pub(crate) mod device_memory;
 mod emulator;
 mod finding;
 

@@ -64,7 +64,7 @@ pub fn bandwidth(device: &Device, compiler: &Compiler) -> Result<Option<Bandwidt
     let mut from = device.allocate("the bytes read", bytes)?;
     from.fill(0, 0x3c, bytes as usize)?;
     let mut to = device.allocate("the bytes written", bytes)?;
-    let shape = LaunchShape { grid: [4 * device.info().sms, 1, 1], threads: THREADS, programmatic: false };
+    let shape = LaunchShape { grid: [4 * device.info().sms, 1, 1], block: [THREADS, 1, 1], programmatic: false };
     let mut arguments = [from.address(), to.address(), bytes / 16].map(|value| value.to_le_bytes().to_vec());
     // SAFETY: the arguments are the parameters of `read`, and both allocations outlive the launches.
     let read = median(device, || unsafe { device.launch(&function, shape, &mut arguments) })?;

@@ -119,7 +119,7 @@ impl Contender {
     ) -> Result<(), DeviceError> {
         let mut arguments = marshal(args, addresses, |map| device.encode(map))?;
         arguments.extend(self.extra.iter().map(|value| value.to_le_bytes().to_vec()));
-        let shape = LaunchShape { grid: self.grid, threads: self.threads, programmatic };
+        let shape = LaunchShape { grid: self.grid, block: [self.threads, 1, 1], programmatic };
         // SAFETY: `check` compared the arguments of Lathe's own kernels with their parameters; whoever brings another
         // kernel promises that it takes the same, and the `Bench` that launches owns the memory.
         unsafe { device.launch(&self.function, shape, &mut arguments) }

@@ -34,6 +34,12 @@ pub enum DeviceError {
         /// What was free.
         free: u64,
     },
+    /// The driver does not assemble the PTX.
+    #[error("the driver's assembler refuses the PTX:\n{log}")]
+    Assembler {
+        /// What it says.
+        log: String,
+    },
     /// A driver call failed.
     #[error("{call} failed: {error}{}", advice(*error))]
     Driver {

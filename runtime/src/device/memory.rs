@@ -13,40 +13,55 @@ pub const GUARD: usize = 64 << 10;
 /// What guard zones, and the gaps between the segments of a buffer, hold.
 pub const GUARD_BYTE: u8 = 0xa5;
 
-/// Device memory of a fixed size between two guard zones; freed when dropped.
+/// Device memory of a fixed size, mostly between two guard zones; freed when dropped.
 pub struct Allocation {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     /// Start of the leading guard zone.
     start: sys::CUdeviceptr,
     len: usize,
+    /// Bytes of each guard zone; 0 for none.
+    guard: usize,
 }
 
 impl Device {
     /// Allocates `len` bytes for `buffer`, 256-byte aligned, filled with [`GUARD_BYTE`] as its guard zones are.
     pub fn allocate(&self, buffer: &str, len: u64) -> Result<Allocation, DeviceError> {
-        let needed = len.saturating_add(2 * GUARD as u64);
+        let allocation = self.allocate_with(buffer, len, GUARD)?;
+        let bytes = allocation.len + 2 * GUARD;
+        // SAFETY: the range was allocated just now.
+        unsafe { result::memset_d8_async(allocation.start, GUARD_BYTE, bytes, self.stream.cu_stream()) }
+            .during("cuMemsetD8")?;
+        Ok(allocation)
+    }
+
+    /// The same without guard zones, and never written: what stands around `len` bytes, and in them, is for a tool such as
+    /// compute-sanitizer to watch.
+    pub fn allocate_bare(&self, buffer: &str, len: u64) -> Result<Allocation, DeviceError> {
+        self.allocate_with(buffer, len, 0)
+    }
+
+    fn allocate_with(&self, buffer: &str, len: u64, guard: usize) -> Result<Allocation, DeviceError> {
+        let needed = len.saturating_add(2 * guard as u64);
         let (free, _) = self.memory()?;
         let out_of_memory = || DeviceError::OutOfMemory { buffer: buffer.to_owned(), needed, free: free as u64 };
         let bytes = usize::try_from(needed).ok().filter(|bytes| *bytes <= free).ok_or_else(out_of_memory)?;
         self.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        // The driver does not allocate nothing.
         // SAFETY: freed once, by `Allocation`'s drop.
-        let start = unsafe { result::malloc_sync(bytes) }.during("cuMemAlloc")?;
-        let allocation =
-            Allocation { context: self.context.clone(), stream: self.stream.clone(), start, len: bytes - 2 * GUARD };
-        // SAFETY: the range was allocated just now.
-        unsafe { result::memset_d8_async(start, GUARD_BYTE, bytes, self.stream.cu_stream()) }.during("cuMemsetD8")?;
-        Ok(allocation)
+        let start = unsafe { result::malloc_sync(bytes.max(1)) }.during("cuMemAlloc")?;
+        let (context, stream) = (self.context.clone(), self.stream.clone());
+        Ok(Allocation { context, stream, start, len: bytes - 2 * guard, guard })
     }
 }
 
 impl Allocation {
     /// The address that kernels see.
     pub fn address(&self) -> u64 {
-        self.start + GUARD as u64
+        self.start + self.guard as u64
     }
 
-    /// Bytes between the guard zones.
+    /// Bytes of it, without guard zones.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -121,7 +136,7 @@ impl Allocation {
     /// # Panics
     /// If they reach past the guard zones.
     pub fn read(&self, offset: i64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.within(offset, out.len(), GUARD);
+        self.within(offset, out.len(), self.guard);
         self.context.bind_to_thread().during("cuCtxSetCurrent")?;
         let from = self.address().wrapping_add_signed(offset);
         // SAFETY: the range is inside the allocation with its guard zones, and the synchronisation below keeps `out`

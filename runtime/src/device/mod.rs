@@ -4,6 +4,7 @@ mod capture;
 mod error;
 mod graph;
 mod memory;
+mod module;
 mod query;
 mod read;
 mod stream;
@@ -12,8 +13,7 @@ mod symbols;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaStream, result, sys};
-use cudarc::nvrtc::Ptx;
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
 use lathe_emulator::{TensorMap, TensorSwizzle};
 
 pub use capture::{Capture, DriverGraph, Executable};
@@ -21,6 +21,7 @@ pub use error::DeviceError;
 use error::During;
 pub use graph::Graph;
 pub use memory::{Allocation, GUARD, GUARD_BYTE};
+pub use module::Function;
 pub use query::{DeviceInfo, driver_version, list};
 pub use stream::{Event, Stream};
 pub use symbols::{GRAPH_SYMBOLS, require};
@@ -32,20 +33,13 @@ pub struct Device {
     info: DeviceInfo,
 }
 
-/// A kernel on the device.
-pub struct Function {
-    function: CudaFunction,
-    /// Dynamic shared memory that every launch gets.
-    shared_bytes: u32,
-}
-
 /// The shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchShape {
     /// CTAs in x, y, z; none zero.
     pub grid: [u32; 3],
-    /// Threads a CTA.
-    pub threads: u32,
+    /// Threads of a CTA in x, y, z; none zero.
+    pub block: [u32; 3],
     /// Whether the kernel may start before the one ahead of it in the stream has ended; it waits for the results
     /// itself (`griddepcontrol.wait`).
     pub programmatic: bool,
@@ -83,20 +77,6 @@ impl Device {
     /// Free and total memory in bytes.
     pub fn memory(&self) -> Result<(usize, usize), DeviceError> {
         self.context.mem_get_info().during("cuMemGetInfo")
-    }
-
-    /// Loads `entry` of a cubin and reserves `shared_bytes` of dynamic shared memory for its launches.
-    pub fn load(&self, cubin: &[u8], entry: &str, shared_bytes: u32) -> Result<Function, DeviceError> {
-        let module = self.context.load_module(Ptx::from_binary(cubin.to_vec())).during("cuModuleLoadData")?;
-        let function = module.load_function(entry).during("cuModuleGetFunction")?;
-        // More than 48 KB of dynamic shared memory is given only to those who ask.
-        function
-            .set_attribute(
-                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                shared_bytes as i32,
-            )
-            .during("cuFuncSetAttribute")?;
-        Ok(Function { function, shared_bytes })
     }
 
     /// The stream that launches and copies use, unless another is named.
@@ -155,21 +135,21 @@ impl Device {
             pad: [0; 4],
             value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         }];
-        let [grid_x, grid_y, grid_z] = shape.grid;
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (shape.grid, shape.block);
         let config = sys::CUlaunchConfig {
             gridDimX: grid_x,
             gridDimY: grid_y,
             gridDimZ: grid_z,
-            blockDimX: shape.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: function.shared_bytes,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: function.shared_bytes(),
             hStream: stream.raw(),
             attrs: attributes.as_mut_ptr(),
             numAttrs: u32::from(shape.programmatic),
         };
         let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(|a| a.as_mut_ptr().cast()).collect();
-        let function = function.function.cu_function();
+        let function = function.raw();
         // SAFETY: the driver copies the arguments during the call; the rest is the caller's promise.
         unsafe { sys::cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
@@ -229,13 +209,6 @@ impl Device {
         Ok(bytes)
     }
 
-    /// How many CTAs of `threads` threads an SM holds at once.
-    pub fn ctas_per_sm(&self, function: &Function, threads: u32) -> Result<u32, DeviceError> {
-        let shared = function.shared_bytes as usize;
-        let count = function.function.occupancy_max_active_blocks_per_multiprocessor(threads, shared, None);
-        count.during("cuOccupancyMaxActiveBlocksPerMultiprocessor")
-    }
-
     /// Copies `bytes` bytes of device memory on `stream`.
     ///
     /// # Safety
@@ -283,22 +256,4 @@ impl Device {
     pub fn elapsed(&self, start: &CudaEvent, end: &CudaEvent) -> Result<f32, DeviceError> {
         start.elapsed_ms(end).during("cuEventElapsedTime")
     }
-}
-
-impl Function {
-    /// The bytes of each parameter, in order.
-    pub fn parameter_sizes(&self) -> Vec<usize> {
-        parameter_sizes(self.function.cu_function())
-    }
-}
-
-/// The driver counts the parameters of a function by refusing the one past the last.
-fn parameter_sizes(function: sys::CUfunction) -> Vec<usize> {
-    let size = |index| {
-        let (mut offset, mut size) = (0, 0);
-        // SAFETY: the function is alive, and the pointers are valid for the call.
-        let answer = unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut size) };
-        answer.result().ok().map(|()| size)
-    };
-    (0..).map_while(size).collect()
 }

@@ -32,6 +32,20 @@ impl DeviceInfo {
         }
     }
 
+    /// Whether the driver can assemble PTX with this `.target` for the device: PTX for one architecture alone (`sm_90a`)
+    /// only there, for a family (`sm_120f`) in the family, and any other on what is newer, too.
+    pub fn assembles(&self, ptx_target: &str) -> bool {
+        let (major, minor) = self.capability;
+        let here = major * 10 + minor;
+        let number = ptx_target.strip_prefix("sm_").unwrap_or(ptx_target);
+        let of = |digits: &str| digits.parse::<u32>().ok();
+        match (number.strip_suffix('a'), number.strip_suffix('f')) {
+            (Some(exact), _) => of(exact) == Some(here),
+            (_, Some(family)) => of(family).is_some_and(|least| least / 10 == major && least <= here),
+            _ => of(number).is_some_and(|least| least <= here),
+        }
+    }
+
     /// The target to compile for: the exact one if there is one, else the family's.
     pub fn target(&self) -> Option<Target> {
         Target::ALL.into_iter().find(|target| self.runs(*target))
@@ -111,6 +125,14 @@ mod tests {
         assert_eq!(device((12, 0)).target(), Some(Target::Sm120a));
         assert_eq!(device((12, 1)).target(), Some(Target::Sm120f));
         assert_eq!(device((8, 0)).target(), None);
+    }
+
+    #[test]
+    fn ptx_is_assembled_for_what_its_target_allows() {
+        let on = |capability| move |target: &str| device(capability).assembles(target);
+        assert_eq!(["sm_80", "sm_90", "sm_90a", "sm_100", "sm_120a"].map(on((9, 0))), [true, true, true, false, false]);
+        assert_eq!(["sm_120f", "sm_120a", "sm_121a", "sm_100f"].map(on((12, 1))), [true, false, true, false]);
+        assert_eq!(["", "sm_", "sm_x"].map(on((9, 0))), [false; 3]);
     }
 
     #[test]

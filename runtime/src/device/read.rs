@@ -196,7 +196,7 @@ fn kernel(node: sys::CUgraphNode) -> Result<Kernel, DriverError> {
     check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, params.func) })?;
     // SAFETY: the driver gives a string that ends in zero.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let sizes = super::parameter_sizes(params.func);
+    let sizes = super::module::parameter_sizes(params.func);
     if params.kernelParams.is_null() && !sizes.is_empty() {
         let reason = format!("`{name}` has {} parameters and the node lists none", sizes.len());
         return Err(DriverError { call: "cuGraphKernelNodeGetParams".into(), reason });

@@ -198,6 +198,11 @@ impl Element {
         Some(())
     }
 
+    /// How many elements differ between two runs of them.
+    pub(super) fn differ(self, a: &[u8], b: &[u8]) -> usize {
+        a.chunks_exact(self.size()).zip(b.chunks_exact(self.size())).filter(|(a, b)| a != b).count()
+    }
+
     /// The value of an element of a floating type; `None` of others.
     pub(super) fn decode_float(self, bytes: &[u8]) -> Option<f64> {
         Some(match self {

@@ -48,6 +48,7 @@ mod contents;
 mod element;
 mod error;
 mod npy;
+mod on_device;
 mod prepared;
 mod read;
 mod template;
@@ -59,6 +60,7 @@ use lathe_emulator::{Effect, TensorSwizzle};
 
 pub use element::{Element, Number};
 pub use error::{LaunchFileError, Problem};
+pub use on_device::{DeviceLaunchError, DeviceOutcome, Difference};
 pub use prepared::{BufferAfter, Outcome, Prepared};
 pub use template::template;
 

@@ -28,7 +28,7 @@ pub struct Prepared {
 pub struct Outcome {
     /// Findings and counts.
     pub report: Report,
-    /// The buffers that the kernel may have written.
+    /// The buffers that the kernel may write.
     pub buffers: Vec<BufferAfter>,
 }
 
@@ -41,12 +41,12 @@ pub struct BufferAfter {
     pub element: Element,
     /// Extents, outermost first.
     pub shape: Vec<u64>,
-    /// Its bytes; undefined ones are `0xCB`.
+    /// Its bytes; undefined ones are `0xCB` from the emulator, and anything from a device.
     pub bytes: Vec<u8>,
     /// Elements that differ from before, or are defined only now.
     pub changed: usize,
-    /// Elements with bytes that nobody defined.
-    pub undefined: usize,
+    /// Whether each element was defined by somebody; nothing from a device, which cannot tell.
+    pub defined: Option<Vec<bool>>,
 }
 
 impl Prepared {
@@ -69,7 +69,7 @@ impl Prepared {
         }
         let prepared = Prepared { kernel, file, block, contents: filled };
         // Any addresses will do to see whether the arguments fit.
-        prepared.arguments(&vec![0; prepared.contents.len()])?;
+        prepared.arguments(&vec![0; prepared.contents.len()], &emulated)?;
         Ok(prepared)
     }
 
@@ -119,51 +119,60 @@ impl Prepared {
             grid: self.file.grid,
             block: self.block,
             dynamic_shared: self.file.dynamic_shared,
-            params: self.arguments(&bases).expect("checked when prepared"),
+            params: self.arguments(&bases, &emulated).expect("checked when prepared"),
             declarations,
         };
         let report = self.kernel.launch(&launch, &mut memory, options)?;
-        let all = self.file.buffers.iter().zip(&self.contents).zip(&bases);
-        let mut buffers = Vec::new();
-        for ((buffer, contents), base) in all.filter(|((buffer, _), _)| buffer.access != Some(Effect::Read)) {
-            let after = self.read_back(&memory, buffer, contents, *base)?;
-            if buffer.access.is_some() || after.changed > 0 {
-                buffers.push(after);
-            }
-        }
-        Ok(Outcome { report, buffers })
+        let buffers = self.writable().map(|index| self.read_back(&memory, index, bases[index]));
+        Ok(Outcome { report, buffers: buffers.collect::<lathe_emulator::Result<_>>()? })
     }
 
-    fn len(&self, buffer: &Buffer, contents: &Contents) -> u64 {
+    /// Whether a buffer is a result: declared as one, or else changed.
+    pub fn is_result(&self, after: &BufferAfter) -> bool {
+        let declared = |buffer: &Buffer| buffer.name == after.name && buffer.access.is_some();
+        after.changed > 0 || self.file.buffers.iter().any(declared)
+    }
+
+    /// The buffers that the kernel may write, by index.
+    pub(super) fn writable(&self) -> impl Iterator<Item = usize> {
+        let buffers = self.file.buffers.iter().enumerate();
+        buffers.filter(|(_, buffer)| buffer.access != Some(Effect::Read)).map(|(index, _)| index)
+    }
+
+    pub(super) fn file(&self) -> &LaunchFile {
+        &self.file
+    }
+
+    pub(super) fn contents(&self) -> &[Contents] {
+        &self.contents
+    }
+
+    pub(super) fn len(&self, buffer: &Buffer, contents: &Contents) -> u64 {
         contents.shape.iter().product::<u64>() * buffer.element.size() as u64
     }
 
-    fn read_back(
-        &self,
-        memory: &GlobalMemory,
-        buffer: &Buffer,
-        contents: &Contents,
-        base: u64,
-    ) -> lathe_emulator::Result<BufferAfter> {
-        let size = buffer.element.size();
+    fn read_back(&self, memory: &GlobalMemory, index: usize, base: u64) -> lathe_emulator::Result<BufferAfter> {
+        let (buffer, contents) = (&self.file.buffers[index], &self.contents[index]);
+        let size = buffer.element.size() as u64;
         let mut bytes = vec![0; self.len(buffer, contents) as usize];
         memory.read(base, &mut bytes)?;
-        let (mut changed, mut undefined) = (0, 0);
-        for (index, element) in bytes.chunks_exact(size).enumerate() {
-            let at = index * size;
-            let defined = memory.is_defined(base + at as u64, size as u64)?;
-            undefined += usize::from(!defined);
-            changed += usize::from(match &contents.bytes {
-                Some(before) => before[at..at + size] != *element,
-                None => defined,
-            });
-        }
+        let elements = (base..base + bytes.len() as u64).step_by(size as usize);
+        let defined: Vec<bool> =
+            elements.map(|at| memory.is_defined(at, size)).collect::<lathe_emulator::Result<_>>()?;
+        let changed = match &contents.bytes {
+            Some(before) => buffer.element.differ(before, &bytes),
+            None => defined.iter().filter(|defined| **defined).count(),
+        };
         let (name, element, shape) = (buffer.name.clone(), buffer.element, contents.shape.clone());
-        Ok(BufferAfter { name, element, shape, bytes, changed, undefined })
+        Ok(BufferAfter { name, element, shape, bytes, changed, defined: Some(defined) })
     }
 
-    /// The bytes of each parameter, with buffers at these addresses.
-    fn arguments(&self, bases: &[u64]) -> Result<Vec<Vec<u8>>, LaunchFileError> {
+    /// The bytes of each parameter, with buffers at these addresses and tensor maps as `encode` makes them.
+    pub(super) fn arguments<E: From<LaunchFileError>>(
+        &self,
+        bases: &[u64],
+        encode: &impl Fn(&TensorMap) -> Result<[u8; 128], E>,
+    ) -> Result<Vec<Vec<u8>>, E> {
         let params = self.kernel.params();
         if params.len() != self.file.args.len() {
             let names: Vec<String> = params.iter().map(|param| format!("{} {}", param.ty, param.name)).collect();
@@ -173,22 +182,26 @@ impl Prepared {
                 params: names.join(", "),
                 given: self.file.args.len(),
             };
-            return Err(LaunchFileError { problem: Box::new(problem), span: self.file.args_span.clone() });
+            return Err(LaunchFileError { problem: Box::new(problem), span: self.file.args_span.clone() }.into());
         }
         let each = params.iter().zip(&self.file.args).enumerate();
-        each.map(|(index, (param, argument))| self.argument(index, param, argument, bases)).collect()
+        let bytes = each.map(|(index, (param, argument))| {
+            self.check_offsets(index, param, argument)?;
+            let mut bytes = Vec::new();
+            self.encode(argument, bases, encode, &mut bytes)?;
+            Ok(self.sized(index, param, argument, bytes)?)
+        });
+        bytes.collect()
     }
 
-    fn argument(
+    /// An argument's bytes at the size of its parameter.
+    fn sized(
         &self,
         index: usize,
         param: &Param,
         argument: &Argument,
-        bases: &[u64],
+        mut bytes: Vec<u8>,
     ) -> Result<Vec<u8>, LaunchFileError> {
-        self.check_offsets(index, param, argument)?;
-        let mut bytes = Vec::new();
-        self.encode(argument, bases, &mut bytes);
         if matches!(argument.value, Value::Struct(_)) {
             // C pads the end of a struct to its alignment.
             bytes.resize(bytes.len().next_multiple_of(alignment(argument)), 0);
@@ -255,23 +268,28 @@ impl Prepared {
     }
 
     /// Appends an argument as C lays it out.
-    fn encode(&self, argument: &Argument, bases: &[u64], out: &mut Vec<u8>) {
+    fn encode<E>(
+        &self,
+        argument: &Argument,
+        bases: &[u64],
+        encode: &impl Fn(&TensorMap) -> Result<[u8; 128], E>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), E> {
         match &argument.value {
             Value::Buffer { buffer, offset } => out.extend_from_slice(&(bases[*buffer] + offset).to_le_bytes()),
             Value::Scalar { element, number } => element.encode(*number, out).expect("checked when read"),
-            Value::Tensor(tensor) => {
-                out.extend(self.tensor_map(tensor, bases[tensor.buffer]).encode().expect("checked before"));
-            }
+            Value::Tensor(tensor) => out.extend(encode(&self.tensor_map(tensor, bases[tensor.buffer]))?),
             Value::Struct(fields) => {
                 for field in fields {
                     out.resize(out.len().next_multiple_of(alignment(field)), 0);
-                    self.encode(field, bases, out);
+                    self.encode(field, bases, encode, out)?;
                     if matches!(field.value, Value::Struct(_)) {
                         out.resize(out.len().next_multiple_of(alignment(field)), 0);
                     }
                 }
             }
         }
+        Ok(())
     }
 
     /// A byte of memory in the launch file's terms, such as `` `q`[2, 17] ``.
@@ -294,6 +312,11 @@ impl Prepared {
             Address::Global { address, .. } | Address::Raw(address) => Some(format!("address {address:#x}")),
         }
     }
+}
+
+/// A tensor map as the emulator reads it, once its description was checked.
+fn emulated(map: &TensorMap) -> Result<[u8; 128], LaunchFileError> {
+    Ok(map.encode().expect("checked with the offsets"))
 }
 
 impl From<Problem> for LaunchFileError {
@@ -354,6 +377,11 @@ impl BufferAfter {
         file.extend_from_slice(&self.bytes);
         fs::write(&path, file)?;
         Ok(path)
+    }
+
+    /// How many elements have bytes that nobody defined, where that is known.
+    pub fn undefined(&self) -> Option<usize> {
+        Some(self.defined.as_ref()?.iter().filter(|defined| !**defined).count())
     }
 
     /// Least and largest number of a floating buffer, and how many are NaN; none if it has no number.

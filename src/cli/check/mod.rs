@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anstream::eprintln;
-use clap::ValueEnum;
+use lathe_codegen::contract::Scale;
 use lathe_codegen::target::Target;
 use lathe_runtime::backend::{Backend, CudaBackend, EmulatorBackend};
 use lathe_runtime::nvrtc::Compiler;
 
+use super::backend::{BackendArgs, BackendError};
 use super::sources::Sources;
 use super::{Context, Outcome, select, terminal};
 use row::Checker;
@@ -28,9 +29,12 @@ Examples:
   lathe check --kernel bf16_index_k_store --stats    with bank conflicts and sectors, by line
   lathe check --backend cuda --json > result.json    on the GPU, for a program to read")]
 pub struct Args {
-    /// What runs the kernels
-    #[arg(long, value_enum, default_value_t = BackendName::Emulator)]
-    backend: BackendName,
+    #[command(flatten)]
+    backend: BackendArgs,
+
+    /// On a GPU: run the emulator's small cases instead of the peers' own sizes
+    #[arg(long)]
+    small: bool,
 
     /// Only this target (may be given several times); all of them, or on a GPU its own, if left out
     #[arg(long)]
@@ -53,10 +57,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// On a GPU: also run the emulator's cases on both, and say how far their results are apart
-    #[arg(long)]
-    compare: bool,
-
     /// Skip the checks for races and for copies in flight
     #[arg(long)]
     fast: bool,
@@ -67,14 +67,6 @@ pub struct Args {
     stats: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BackendName {
-    /// The PTX on this machine's CPU, with every access checked
-    Emulator,
-    /// The machine code on a GPU
-    Cuda,
-}
-
 /// Why nothing was checked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CheckError {
@@ -82,30 +74,28 @@ pub(super) enum CheckError {
     NoTarget,
     #[error("the device does not run machine code for {target}; leave `--target` out to use its own")]
     ForeignTarget { target: Target },
-    #[error("`--stats` counts on the emulator, which sees every access; a GPU's own counters are read with ncu")]
-    StatsOnDevice,
     #[error("no case's name contains `{filter}`")]
     NoCase { filter: String },
-    #[error("`--compare` compares a GPU with the emulator: give it with `--backend cuda`")]
-    NothingToCompare,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let start = Instant::now();
-    if args.stats && args.backend == BackendName::Cuda {
-        return Err(CheckError::StatsOnDevice.into());
+    let on_device = args.backend.on_device(args.stats)?;
+    if args.small && !on_device {
+        return Err(BackendError::OnlyOnDevice { argument: "--small" }.into());
     }
     let entries = select::entries(context.entries, &args.kernel)?;
-    if args.compare && args.backend != BackendName::Cuda {
-        return Err(CheckError::NothingToCompare.into());
-    }
-    let (backend, default_targets): (Box<dyn Backend>, Vec<Target>) = match args.backend {
-        BackendName::Emulator => {
-            (Box::new(EmulatorBackend { fast: args.fast, traffic: args.stats }), Target::ALL.to_vec())
-        }
-        BackendName::Cuda => {
-            let backend = CudaBackend::open(0)?;
+    let (backend, default_targets): (Box<dyn Backend>, Vec<Target>) = match on_device {
+        false => (Box::new(EmulatorBackend { fast: args.fast, traffic: args.stats }), Target::ALL.to_vec()),
+        true => {
+            let mut backend = CudaBackend::open(0)?;
             let own = backend.device().info().target();
+            if args.small {
+                backend = backend.with_scale(Scale::Emulator);
+            }
+            if args.backend.bare {
+                backend = backend.with_bare_memory();
+            }
             (Box::new(backend), own.into_iter().collect())
         }
     };
@@ -134,7 +124,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         targets: &targets,
         filter: &args.filter,
         seeds: args.seeds,
-        compare: args.compare.then(EmulatorBackend::default),
+        compare: args.backend.compare.then(EmulatorBackend::default),
     };
     let rows = checker.check(&entries)?;
     let failed = rows.iter().any(|row| !row.passed());

@@ -159,9 +159,12 @@ pub fn summary(rows: &[Row], elapsed: Duration, nvrtc: (u32, u32)) {
     let passed: usize = rows.iter().map(|row| row.outcome.passed).sum();
     let failed = rows.iter().filter(|row| !row.passed()).count();
     let backend = rows.first().map_or("", |row| row.backend);
+    let too_large: usize = rows.iter().map(|row| row.outcome.too_large.len()).sum();
+    let left_out =
+        if too_large > 0 { format!("; {too_large} not run, too large for the device") } else { String::new() };
     let (word, colour) = if failed == 0 { ("passed", "\x1b[1;32m") } else { ("FAILED", "\x1b[1;31m") };
     println!(
-        "\n{colour}{word}\x1b[0m: {passed} of {cases} cases, {} of {} rows, in {:.1} s ({backend}, NVRTC {}.{})",
+        "\n{colour}{word}\x1b[0m: {passed} of {cases} cases, {} of {} rows, in {:.1} s ({backend}, NVRTC {}.{}){left_out}",
         rows.len() - failed,
         rows.len(),
         elapsed.as_secs_f64(),
@@ -190,6 +193,8 @@ struct JsonRow<'a> {
     worst_row_diff: f64,
     findings: &'a [Finding],
     failures: &'a [Failure],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    too_large: &'a [String],
     errors: Vec<&'a str>,
     #[serde(skip_serializing_if = "<[Time]>::is_empty")]
     times: &'a [Time],
@@ -214,6 +219,7 @@ pub fn json(rows: &[Row]) {
         worst_row_diff: row.outcome.worst_row_diff,
         findings: &row.outcome.findings,
         failures: &row.outcome.failures,
+        too_large: &row.outcome.too_large,
         errors: row.errors.iter().map(|error| error.title.as_str()).collect(),
         times: &row.outcome.times,
         traffic: &row.outcome.traffic,

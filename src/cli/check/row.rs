@@ -12,6 +12,7 @@ use lathe_codegen::target::Target;
 use lathe_runtime::backend::{
     Backend, EmulatorBackend, Finding, FindingKind, Loaded, RunError, Schedule, Traffic, merge_findings,
 };
+use lathe_runtime::device::DeviceError;
 use lathe_runtime::nvrtc::{CompileError, Compiler};
 use lathe_runtime::program::{Program, ProgramError, rust_line};
 use lathe_runtime::ptxas::Resources;
@@ -52,6 +53,8 @@ pub struct Outcome {
     pub worst_row_diff: f64,
     pub findings: Vec<Finding>,
     pub failures: Vec<Failure>,
+    /// The emulator's cases that a device cannot hold, whose address spaces are sparse.
+    pub too_large: Vec<String>,
     pub lane_instructions: u64,
     /// Device time of each case, where a device keeps it.
     pub times: Vec<Time>,
@@ -217,7 +220,8 @@ impl Checker<'_> {
             Err(error) => return failed(cases.len(), "loading", error.to_string()),
         };
         let schedules = self.schedules();
-        let outcomes = cases.into_par_iter().map(|case| run_case(&*loaded, &case, &schedules));
+        let sparse = self.backend.scale() == Scale::Emulator;
+        let outcomes = cases.into_par_iter().map(|case| run_case(&*loaded, &case, &schedules, sparse));
         let mut outcome = outcomes.reduce(Outcome::default, Outcome::and);
         if self.backend.name() == "emulator" {
             outcome.times.clear();
@@ -276,13 +280,17 @@ fn what_runs(program: &Program, backend: &dyn Backend) -> String {
     text
 }
 
-fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule]) -> Outcome {
+/// Runs a case under every schedule. One of a `sparse` list may be too large for a device.
+fn run_case(loaded: &dyn Loaded, case: &Case, schedules: &[Schedule], sparse: bool) -> Outcome {
     let mut outcome = Outcome { cases: 1, ..Outcome::default() };
     let mut what = Vec::new();
     let mut fastest = Duration::MAX;
     for schedule in schedules {
         let run = match loaded.run(case, *schedule) {
             Ok(run) => run,
+            Err(RunError::Device(DeviceError::OutOfMemory { .. })) if sparse => {
+                return Outcome { too_large: vec![case.name.clone()], ..Outcome::default() };
+            }
             Err(error) => {
                 what.push(format!("{}{}", error, under(*schedule)));
                 // The next run would end the same way; on a device, the context may be lost.
@@ -351,6 +359,7 @@ impl Outcome {
         self.worst_row_diff = worst(self.worst_row_diff, other.worst_row_diff);
         self.lane_instructions += other.lane_instructions;
         self.failures.extend(other.failures);
+        self.too_large.extend(other.too_large);
         self.times.extend(other.times);
         traffic::merge(&mut self.traffic, other.traffic);
         merge_findings(&mut self.findings, other.findings);

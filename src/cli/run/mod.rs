@@ -1,6 +1,7 @@
-//! `lathe run`: executes PTX from anywhere on the emulator, with every check.
+//! `lathe run`: executes PTX from anywhere on the emulator, with every check, or on a GPU.
 
 mod message;
+mod on_device;
 mod report;
 
 use std::io;
@@ -10,14 +11,15 @@ use std::time::Instant;
 
 use anstream::eprintln;
 use lathe_emulator::{Checks, CpAsync, Error, Finding, Kernel, Module, Options};
-use lathe_runtime::launch_file::{LaunchFile, Outcome as Launched, Prepared, template};
+use lathe_runtime::launch_file::{BufferAfter, LaunchFile, Outcome as Launched, Prepared, template};
 
+use super::backend::BackendArgs;
 use super::diagnostic::Diagnostic;
 use super::sources::Sources;
 use super::{Context, Outcome, terminal};
 use crate::cli::output::print;
 
-/// Run PTX from anywhere on the emulator, with every check
+/// Run PTX from anywhere on the emulator, with every check, or on a GPU
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -28,6 +30,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE.toml")]
     args: Option<PathBuf>,
 
+    #[command(flatten)]
+    backend: BackendArgs,
+
     /// The kernel; only needed where the PTX has several and the launch file names none
     #[arg(long, value_name = "NAME")]
     entry: Option<String>,
@@ -37,7 +42,7 @@ pub struct Args {
     out: Option<PathBuf>,
 
     /// Run under so many orders of the warps, each with asynchronous copies landing at once and as late as the kernel
-    /// allows; the results are those of the first
+    /// allows; on a GPU, so many times. The results are those of the first
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
 
@@ -90,7 +95,10 @@ Examples:
   lathe run kernel.ptx --args launch.toml            run and check it
   lathe run kernel.ptx --args launch.toml --out out  ... and write its results to out/*.npy
   lathe run kernel.ptx --args launch.toml --stats    ... and say which lines have bank conflicts or waste sectors
-  lathe run kernel.ptx --args launch.toml --seeds 20 --json > result.json";
+  lathe run kernel.ptx --args launch.toml --seeds 20 --json > result.json
+  lathe run kernel.ptx --args launch.toml --backend cuda --compare
+                                                     on a GPU, and how far its results are from the emulator's
+  compute-sanitizer lathe run kernel.ptx --args launch.toml --backend cuda --bare";
 
 /// Why nothing was run, where no file's text is to blame.
 #[derive(Debug, thiserror::Error)]
@@ -108,13 +116,15 @@ enum RunError {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    let on_device = args.backend.on_device(args.stats)?;
     let sources = Sources::new(context.entries);
     let refuse = |diagnostic: Diagnostic| {
         eprintln!("{}", diagnostic.render(&sources));
         Ok(ExitCode::from(2))
     };
     let read = |path: &Path| std::fs::read(path).map_err(|source| RunError::Read { path: path.into(), source });
-    let module = match Module::parse(read(&args.ptx)?) {
+    let ptx = read(&args.ptx)?;
+    let module = match Module::parse(&ptx) {
         Ok(module) => module,
         Err(error) => return refuse(message::of_error(&error, &args.ptx)),
     };
@@ -140,17 +150,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(prepared) => prepared,
         Err(error) => return refuse(message::of_launch_file(&error, path, &text)),
     };
+    if on_device {
+        return on_device::run(args, &String::from_utf8_lossy(&ptx), &module, &prepared, &sources);
+    }
     let result = match launch(&prepared, args) {
         Ok(result) => result,
         Err(error) => return refuse(message::of_error(&error, &args.ptx)),
     };
 
-    let mut saved = Vec::new();
-    if let Some(folder) = &args.out {
-        for buffer in &result.first.buffers {
-            saved.push(buffer.save(folder).map_err(|source| RunError::Write { folder: folder.clone(), source })?);
-        }
-    }
+    let saved = save(&result.first.buffers, args)?;
     let report =
         report::Report { ptx: &args.ptx, target: module.target(), prepared: &prepared, result: &result, saved: &saved };
     if args.json {
@@ -160,6 +168,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         report.tables(args.stats);
     }
     Ok(if result.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes the results to the folder that was asked for, if one was.
+fn save(buffers: &[BufferAfter], args: &Args) -> Result<Vec<PathBuf>, RunError> {
+    let Some(folder) = &args.out else { return Ok(Vec::new()) };
+    let write =
+        |buffer: &BufferAfter| buffer.save(folder).map_err(|source| RunError::Write { folder: folder.clone(), source });
+    buffers.iter().map(write).collect()
 }
 
 /// The kernel that the command line names, or else the launch file, or else the only one.
@@ -212,21 +228,22 @@ fn launch(prepared: &Prepared, args: &Args) -> Result<Launches, Error> {
         if index == 0 {
             all.first = outcome;
         } else {
-            let before = &all.first.buffers;
-            let differs = outcome
-                .buffers
-                .iter()
-                .filter(|after| before.iter().all(|first| first.name != after.name || first.bytes != after.bytes));
-            for name in differs.map(|buffer| &buffer.name) {
-                if !all.varying.contains(name) {
-                    all.varying.push(name.clone());
-                }
-            }
+            vary(&mut all.varying, &all.first.buffers, &outcome.buffers);
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
+    all.first.buffers.retain(|buffer| prepared.is_result(buffer));
     Ok(all)
+}
+
+/// Adds the names of buffers whose bytes differ between two launches.
+fn vary(names: &mut Vec<String>, first: &[BufferAfter], later: &[BufferAfter]) {
+    for (first, later) in first.iter().zip(later) {
+        if first.bytes != later.bytes && !names.contains(&first.name) {
+            names.push(first.name.clone());
+        }
+    }
 }
 
 /// Adds findings, counting those of a cause already there: the same fault at the same lines, in whichever order they came.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anstream::eprintln;
 use comfy_table::Cell;
 use lathe_emulator::{Finding, Stats};
-use lathe_runtime::launch_file::Prepared;
+use lathe_runtime::launch_file::{BufferAfter, Prepared};
 use serde::Serialize;
 
 use super::{Launches, message};
@@ -39,8 +39,9 @@ struct Json<'a> {
     traffic: Vec<traffic::Line>,
 }
 
+/// A finding in the launch file's terms.
 #[derive(Serialize)]
-struct JsonFinding<'a> {
+pub struct JsonFinding<'a> {
     #[serde(flatten)]
     finding: &'a Finding,
     element: Option<String>,
@@ -53,20 +54,26 @@ struct JsonBuffer<'a> {
     dtype: &'static str,
     shape: &'a [u64],
     changed: usize,
-    undefined: usize,
+    undefined: Option<usize>,
     file: Option<String>,
+}
+
+impl<'a> JsonFinding<'a> {
+    pub fn of(finding: &'a Finding, prepared: &Prepared) -> Self {
+        let element = finding.address.as_ref().and_then(|address| prepared.element(address));
+        JsonFinding { finding, element, help: message::help(finding) }
+    }
 }
 
 impl Report<'_> {
     pub fn json(&self) {
         let Launches { first, findings, varying, seconds, launches } = self.result;
-        let finding = |finding| JsonFinding { finding, element: self.element(finding), help: message::help(finding) };
         let buffers = first.buffers.iter().enumerate().map(|(index, buffer)| JsonBuffer {
             name: &buffer.name,
             dtype: buffer.element.name(),
             shape: &buffer.shape,
             changed: buffer.changed,
-            undefined: buffer.undefined,
+            undefined: buffer.undefined(),
             file: self.saved.get(index).map(|path| path.display().to_string()),
         });
         let json = Json {
@@ -75,7 +82,7 @@ impl Report<'_> {
             target: self.target,
             grid: self.prepared.grid(),
             block: self.prepared.block(),
-            findings: findings.iter().map(finding).collect(),
+            findings: findings.iter().map(|finding| JsonFinding::of(finding, self.prepared)).collect(),
             buffers: buffers.collect(),
             varying,
             launches: *launches,
@@ -84,10 +91,6 @@ impl Report<'_> {
             traffic: self.traffic(),
         };
         println!("{}", serde_json::to_string_pretty(&json).expect("plain data"));
-    }
-
-    fn element(&self, finding: &Finding) -> Option<String> {
-        finding.address.as_ref().and_then(|address| self.prepared.element(address))
     }
 
     /// Traffic by the author's line, or by that of the PTX.
@@ -129,22 +132,11 @@ impl Report<'_> {
     fn buffers(&self) -> comfy_table::Table {
         let mut table = table::table(&["buffer", "elements", "changed", "undefined", "least", "most", "nan", "file"]);
         for (index, buffer) in self.result.first.buffers.iter().enumerate() {
-            let elements = buffer.bytes.len() / buffer.element.size();
-            let (least, most, nan) = match buffer.range() {
-                Some((range, nans)) => (format!("{:.5}", range.start), format!("{:.5}", range.end), nans.to_string()),
-                None => Default::default(),
-            };
+            let [least, most, nan] = range(buffer);
+            let undefined = buffer.undefined().unwrap_or_default().to_string();
             let file = self.saved.get(index).map(|path| path.display().to_string()).unwrap_or_default();
-            table.add_row([
-                Cell::new(format!("{} {}{:?}", buffer.name, buffer.element, buffer.shape)),
-                Cell::new(elements),
-                Cell::new(buffer.changed),
-                Cell::new(buffer.undefined),
-                Cell::new(least),
-                Cell::new(most),
-                Cell::new(nan),
-                Cell::new(file),
-            ]);
+            let row = [title(buffer), elements(buffer), buffer.changed.to_string(), undefined, least, most, nan, file];
+            table.add_row(row.map(Cell::new));
         }
         table
     }
@@ -161,5 +153,23 @@ impl Report<'_> {
             launches,
             first.report.stats.lane_instructions,
         );
+    }
+}
+
+/// A buffer as the first column of a table names it.
+pub fn title(buffer: &BufferAfter) -> String {
+    format!("{} {}{:?}", buffer.name, buffer.element, buffer.shape)
+}
+
+/// How many elements it has.
+pub fn elements(buffer: &BufferAfter) -> String {
+    (buffer.bytes.len() / buffer.element.size()).to_string()
+}
+
+/// Least and largest number of a floating buffer, and how many are NaN.
+pub fn range(buffer: &BufferAfter) -> [String; 3] {
+    match buffer.range() {
+        Some((range, nans)) => [format!("{:.5}", range.start), format!("{:.5}", range.end), nans.to_string()],
+        None => Default::default(),
     }
 }

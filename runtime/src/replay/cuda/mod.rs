@@ -332,7 +332,7 @@ impl<'a> CudaStep<'a> {
             None => {}
             Some(Work::Kernel { program, function, grid, args }) => {
                 let mut arguments = marshal(args, bases, |map| self.device.encode(map))?;
-                let shape = LaunchShape { grid: *grid, threads: program.cuda.threads, programmatic };
+                let shape = LaunchShape { grid: *grid, block: [program.cuda.threads, 1, 1], programmatic };
                 // SAFETY: the sizes were compared with the function's when the step was made, and every pointer is a
                 // buffer of the arena, or one in `elsewhere`, which the step keeps.
                 unsafe { self.device.launch_on(stream, function, shape, &mut arguments)? };
