@@ -133,6 +133,9 @@ impl Shadow {
     fn touch_listed(&mut self, word: usize, touch: Touch, clock: &Clock) -> Option<Conflict> {
         let number = self.list_of(word);
         let list = &mut self.lists[number];
+        if touch.kind == Kind::Read && touch.epoch != IN_FLIGHT && list.len() <= LONG {
+            return read_listed(list, touch, clock);
+        }
         let mut conflict = None;
         let mut merged = false;
         list.retain_mut(|group| {
@@ -235,6 +238,38 @@ impl Shadow {
             list.push(Group::of(touch));
         }
     }
+}
+
+/// Groups from which on a read looks for those that need no longer be remembered.
+const LONG: usize = 16;
+
+/// A read of a word that has a list: only writes can be in conflict, and it stands for the lane's last one by the same
+/// instruction, which whoever comes after it comes after too.
+fn read_listed(list: &mut Vec<Group>, touch: Touch, clock: &Clock) -> Option<Conflict> {
+    let mut conflict = None;
+    let (first, lane) = (touch.agent & !31, 1 << (touch.agent & 31));
+    let mut known = false;
+    for group in list.iter_mut() {
+        if group.kind != Kind::Read {
+            if conflict.is_none() && group.bytes & touch.bytes != 0 {
+                let late = group.unordered(touch.agent, clock);
+                conflict = (late != 0).then(|| Conflict { earlier: group.touch(late.trailing_zeros()) });
+            }
+        } else if (group.first, group.pc, group.bytes) == (first, touch.pc, touch.bytes) && group.epoch != IN_FLIGHT {
+            if group.lanes == lane {
+                group.epoch = touch.epoch;
+            } else if group.epoch != touch.epoch {
+                group.lanes &= !lane;
+                continue;
+            }
+            group.lanes |= lane;
+            known = true;
+        }
+    }
+    if !known {
+        list.push(Group::of(touch));
+    }
+    conflict
 }
 
 /// The same access by several lanes of a warp.

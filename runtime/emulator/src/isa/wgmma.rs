@@ -12,7 +12,7 @@ use super::{Row, row};
 use crate::check::AccessKind;
 use crate::decode::{Form, Inst, Taint, Ty};
 use crate::error::Result;
-use crate::exec::lanes::{LANES, Lane, Run};
+use crate::exec::lanes::{LANES, Lane, Run, whole_warp};
 use crate::exec::{Cx, Flow};
 use crate::finding::FindingKind;
 
@@ -141,10 +141,13 @@ fn mma_async(f: &mut Form<'_, '_>) -> Result<Run> {
     }
     f.aux = cols;
     f.taint = Taint::Own;
-    Ok(run_product)
+    Ok(run_product())
 }
 
-fn run_product(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
+whole_warp!(run_product, product_body);
+
+#[inline(always)]
+fn product_body(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
     if !whole(cx) {
         return Flow::Park;
     }
@@ -167,10 +170,11 @@ fn run_product(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
 
     let field = |shift: u32| (descriptor >> shift & 0x3fff) << 4;
     let (start, eight_rows) = (field(0), field(32));
-    let mut b = vec![[0f32; 32]; cols];
+    // By 8 columns, then by depth.
+    let mut b = vec![[[0f32; 8]; 32]; cols / 8];
     let mut b_undefined = vec![false; cols];
     let mut chunks = Vec::with_capacity(2 * cols);
-    for (j, (b, undefined)) in b.iter_mut().zip(&mut b_undefined).enumerate() {
+    for (j, undefined) in b_undefined.iter_mut().enumerate() {
         let lane = (j % LANES) as u32;
         for half in 0..2 {
             let plain = start + (j as u64 / 8) * eight_rows + (j as u64 % 8) * 128 + 16 * half as u64;
@@ -183,7 +187,7 @@ fn run_product(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             for word in 0..4 {
                 let bytes = cx.cta.shared[at + word].to_le_bytes();
                 for (byte, x) in bytes.into_iter().enumerate() {
-                    b[16 * half + 4 * word + byte] = e4m3_to_f32(x.into());
+                    b[j / 8][16 * half + 4 * word + byte][j % 8] = e4m3_to_f32(x.into());
                 }
                 *undefined |= cx.tracks() && cx.cta.shared_shadow[at + word] != 0;
             }
@@ -200,12 +204,14 @@ fn run_product(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
                 e4m3_to_f32(word >> (8 * (k % 4)) & 0xff)
             })
         });
-        for block in 0..cols / 8 {
+        for (block, b) in b.iter().enumerate() {
             let (even, odd) = (inst.ops[4 * block + 2 * half], inst.ops[4 * block + 2 * half + 1]);
             let mut d = if adds { read_c(rows, even, odd) } else { [[0f32; 8]; 8] };
             for (d, a) in d.iter_mut().zip(&a) {
-                for (d, b) in d.iter_mut().zip(&b[8 * block..]) {
-                    *d = a.iter().zip(b).fold(*d, |sum, (x, y)| x.mul_add(*y, sum));
+                for (x, b) in a.iter().zip(b) {
+                    for (d, y) in d.iter_mut().zip(b) {
+                        *d = x.mul_add(*y, *d);
+                    }
                 }
             }
             write_d(rows, even, odd, &d, cx.mask);
