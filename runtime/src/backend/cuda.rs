@@ -16,7 +16,7 @@ use crate::program::Program;
 /// Runs machine code on a GPU, one launch at a time.
 pub struct CudaBackend {
     device: Device,
-    one_at_a_time: Mutex<()>,
+    turns: Turns,
     scale: Scale,
     bare: bool,
 }
@@ -25,7 +25,7 @@ impl CudaBackend {
     /// Opens the device with this ordinal.
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let device = Device::open(ordinal)?;
-        Ok(CudaBackend { device, one_at_a_time: Mutex::new(()), scale: Scale::Gpu, bare: false })
+        Ok(CudaBackend { device, turns: Turns::default(), scale: Scale::Gpu, bare: false })
     }
 
     /// The same with cases of another scale.
@@ -60,7 +60,8 @@ impl Backend for CudaBackend {
 
     fn load<'a>(&'a self, program: &'a Program) -> Result<Box<dyn Loaded + 'a>, RunError> {
         let Program { cuda, compiled, .. } = program;
-        let function = self.device.load(&compiled.cubin, &cuda.entry, cuda.shared_bytes)?;
+        let load = || self.device.load(&compiled.cubin, &cuda.entry, cuda.shared_bytes);
+        let function = self.turns.take(|| format!("loading `{}`", cuda.entry), load)?;
         Ok(Box::new(OnDevice { backend: self, program, function }))
     }
 }
@@ -73,15 +74,23 @@ struct OnDevice<'a> {
 
 impl Loaded for OnDevice<'_> {
     fn run(&self, case: &Case, _schedule: Schedule) -> Result<Run, RunError> {
-        let Program { kernel, cuda, compiled } = self.program;
+        let Program { kernel, compiled, .. } = self.program;
         check(kernel, self.program.shared_bytes(), compiled.target, case)?;
         if case.grid.contains(&0) {
             let buffers = case.buffers.clone();
             return Ok(Run { buffers, ..Run::default() });
         }
 
+        let what = || format!("case `{}` of `{}`", case.name, kernel.name);
+        Ok(self.backend.turns.take(what, || self.launch(case))?)
+    }
+}
+
+impl OnDevice<'_> {
+    /// Runs a case whose arguments fit the kernel.
+    fn launch(&self, case: &Case) -> Result<Run, DeviceError> {
+        let Program { kernel, cuda, .. } = self.program;
         let device = &self.backend.device;
-        let _guard = self.backend.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let bare = self.backend.bare;
         let rests: Vec<Rest> =
             (0..case.buffers.len()).map(|index| Rest::of(bare, may_write(kernel, case, index))).collect();
@@ -94,7 +103,7 @@ impl Loaded for OnDevice<'_> {
         // A programmatic launch orders itself only against kernels, and only from its wait on.
         device.synchronize()?;
         let start = device.record()?;
-        // SAFETY: `check` compared the arguments with the parameters that the text was printed from, and the
+        // SAFETY: the caller compared the arguments with the parameters that the text was printed from, and the
         // allocations live until after the synchronisation.
         unsafe { device.launch(&self.function, shape, &mut arguments)? };
         let end = device.record()?;
@@ -112,6 +121,31 @@ impl Loaded for OnDevice<'_> {
             }
         }
         Ok(Run { buffers, findings, elapsed, ..Run::default() })
+    }
+}
+
+/// One launch at a time, and none once the context is lost.
+#[derive(Default)]
+struct Turns {
+    /// During what it was lost.
+    lost: Mutex<Option<String>>,
+}
+
+impl Turns {
+    fn take<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        run: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(during) = &*lost {
+            return Err(DeviceError::Lost { during: during.clone() });
+        }
+        let done = run();
+        if done.as_ref().is_err_and(DeviceError::is_sticky) {
+            *lost = Some(what());
+        }
+        done
     }
 }
 
@@ -133,5 +167,28 @@ fn out_of_bounds(kernel: &str, detail: String) -> Finding {
         other: None,
         help: Some("the same case on `--backend emulator` names the access".to_owned()),
         count: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::DriverError;
+    use cudarc::driver::sys::CUresult;
+
+    use super::*;
+
+    #[test]
+    fn what_follows_a_fault_is_not_run_and_names_it() {
+        let fails =
+            |with| move || Err::<(), _>(DeviceError::Driver { call: "cuCtxSynchronize", error: DriverError(with) });
+        let turns = Turns::default();
+        let refused = turns.take(|| "case `a`".into(), fails(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(matches!(refused, Err(DeviceError::Driver { .. })));
+        assert!(turns.take(|| "case `b`".into(), || Ok(())).is_ok(), "a device that is full can be used again");
+        let fault = turns.take(|| "case `c`".into(), fails(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert!(matches!(fault, Err(DeviceError::Driver { .. })));
+        let after = turns.take(|| "case `d`".into(), || -> Result<(), _> { panic!("the context is lost") });
+        let message = after.unwrap_err().to_string();
+        assert!(message.starts_with("not run: case `c` left the device unusable to this process"), "{message}");
     }
 }

@@ -40,6 +40,14 @@ pub enum DeviceError {
         /// What it says.
         log: String,
     },
+    /// A kernel's fault took the context with it.
+    #[error(
+        "not run: {during} left the device unusable to this process; leave it out, or see what it does on `--backend emulator`"
+    )]
+    Lost {
+        /// What the device did then.
+        during: String,
+    },
     /// A driver call failed.
     #[error("{call} failed: {error}{}", advice(*error))]
     Driver {
