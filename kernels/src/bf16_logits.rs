@@ -34,7 +34,6 @@ pub fn bf16_paged_mqa_logits(
     let q_tile = shared::<bf16>([heads, 128]).swizzle(Xor16);
     let ring = shared::<bf16>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
 
-    pdl::launch_dependents();
     pdl::wait();
 
     section("The row's queries and weights, and one page id a lane");
@@ -78,6 +77,9 @@ pub fn bf16_paged_mqa_logits(
         warp::sync();
         fetch_next(stage);
     }
+
+    // Not before: measured, CTAs that start to wait while pages are fetched make either call up to 9 % longer.
+    pdl::launch_dependents();
 
     section("What the caller wants cleaned, past the row's end");
     for p in (len + first * 128 + thread::id()..clean_to).step_by(splits * 128) {
@@ -163,7 +165,6 @@ mod tests {
               const int keys = warp * 16;
               const unsigned q_tile = shared;  // bf16 [64][128], xor16
               const unsigned ring = shared + 16384 + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
-              launch_dependents();
               grid_dependency_wait();
 
               // The row's queries and weights, and one page id a lane
@@ -254,6 +255,7 @@ mod tests {
                 holder += 1;
                 stage_index = 1 - stage_index;
               }
+              launch_dependents();
 
               // What the caller wants cleaned, past the row's end
               for (int p = len + first * 128 + thread; p < clean_to; p += splits * 128) {

@@ -4,6 +4,8 @@
 use lathe_codegen::contract::ScalarValue;
 use lathe_codegen::ir::Kernel;
 use lathe_codegen::mutate::{Rule, mutants};
+use lathe_codegen::ops::OpDef;
+use lathe_codegen::ops::pdl::{LAUNCH_DEPENDENTS, WAIT};
 use lathe_graph::build::{Bytes, Recording};
 use lathe_graph::check::check;
 use lathe_graph::explore::Schedule;
@@ -61,7 +63,7 @@ pub struct Chain<'p> {
     picks: BufferId,
 }
 
-/// Compiles the kernels, top-k changed by `change`.
+/// Compiles the kernels, each that reads what another wrote as `change` makes it.
 ///
 /// # Errors
 /// What tracing or compiling says.
@@ -71,16 +73,27 @@ pub fn kernels(
 ) -> Result<Kernels, Failure> {
     Ok(Kernels {
         store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>()?)?,
-        logits: compile(&lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES)?)?,
+        logits: compile(&change(lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES)?)?)?,
         topk: compile(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
     })
 }
 
-/// The kernel without its `pdl::wait`.
-fn without_wait(kernel: Kernel) -> Result<Kernel, Failure> {
-    let without =
-        mutants(&kernel).into_iter().find(|mutant| mutant.rule == Rule::DropWait && mutant.edit.contains("pdl"));
-    Ok(without.ok_or("the kernel has no pdl::wait to leave out")?.kernel)
+/// Top-k without its `pdl::wait`, and logits that let it start before they have written anything.
+fn without_wait(mut kernel: Kernel) -> Result<Kernel, Failure> {
+    if kernel.name == "topk_page_transform" {
+        let without =
+            mutants(&kernel).into_iter().find(|mutant| mutant.rule == Rule::DropWait && mutant.edit.contains("pdl"));
+        return Ok(without.ok_or("the kernel has no pdl::wait to leave out")?.kernel);
+    }
+    let find = |kernel: &Kernel, op: &OpDef| {
+        let found = kernel.insts().into_iter().find(|(_, inst)| std::ptr::eq(inst.op, op)).map(|(path, _)| path);
+        found.ok_or_else(|| format!("`{}` has no `{}`", kernel.name, op.name))
+    };
+    let release = find(&kernel, &LAUNCH_DEPENDENTS)?;
+    let release = kernel.remove(&release).ok_or("it was found here")?;
+    let wait = find(&kernel, &WAIT)?;
+    ensure!(kernel.insert(&wait, release), "it was found here");
+    Ok(kernel)
 }
 
 /// Rows of one token each and of so many keys; a step stores the row's newest key in its last slot.
