@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use comfy_table::Cell;
 use lathe_emulator::Module;
 use lathe_runtime::device::Device;
@@ -12,6 +12,7 @@ use lathe_runtime::launch_file::{BufferAfter, DeviceLaunchError, DeviceOutcome, 
 use serde::Serialize;
 
 use super::{Args, Launches, launch, message, report, save, vary};
+use crate::cli::output::println;
 use crate::cli::sources::Sources;
 use crate::cli::{Outcome, table};
 
