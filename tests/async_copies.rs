@@ -183,6 +183,44 @@ fn sum_pages(#[comptime] fault: Fault, #[read] pages: TensorMap<f32, 3>, #[write
     sums.at(page * 128 + thread::id()).store(sum);
 }
 
+/// Doubles pages of 20 x 32, a warp each: boxes of 8 rows, permuted, come in, are changed where they lie, and go out; the
+/// last ones reach past the page.
+#[kernel(warps = 2)]
+fn double_pages(#[comptime] fault: Fault, #[read] x: TensorMap<f32, 3>, #[write_part] doubled: TensorMap<f32, 3>) {
+    let tile = shared::<f32>([8, 32]).per_warp().swizzle(Xor16);
+    let full = mbarriers(1).per_warp();
+    if lane::id() == 0 {
+        full.init(1);
+        fence::mbarrier_init();
+    }
+    warp::sync();
+    for part in 0..3 {
+        let corner = [cta::x() * 2 + warp::id(), Scalar::from(part * 8), Scalar::from(0)];
+        if lane::id() == 0 {
+            full.at(0).arrive_expect_tx(tile.bytes());
+            tile.copy_tensor(x, corner, full.at(0));
+        }
+        full.at(0).wait(part % 2);
+        for row in 0..8 {
+            let element = tile.at(row, lane::id());
+            element.store(element.load() * 2.0);
+        }
+        if fault != Fault::NoProxyFence {
+            fence::async_proxy();
+        }
+        if fault != Fault::NoWarpSync {
+            warp::sync();
+        }
+        if lane::id() == 0 {
+            tile.store_tensor(doubled, corner);
+            commit_bulk();
+            if fault != Fault::NoStoreWait {
+                wait_bulk_all_but(0);
+            }
+        }
+    }
+}
+
 static TOOLCHAIN: LazyLock<Toolchain> = LazyLock::new(|| Toolchain::new(false, |_| {}));
 
 fn program(kernel: &Kernel, target: Target) -> Program {
@@ -263,6 +301,32 @@ fn pages_case() -> Case {
     }
 }
 
+/// Four pages of 20 rows of 32, and where they go: records so much larger that what lies between them shows any stray byte.
+fn doubled_case() -> Case {
+    let pages = 4;
+    let x: Vec<f32> = (0..pages * 20 * 32).map(|i| (i % 31) as f32).collect();
+    let mut expected = vec![u32::MAX; pages * 24 * 40];
+    for (i, x) in x.iter().enumerate() {
+        let (page, row, column) = (i / 640, i / 32 % 20, i % 32);
+        expected[(page * 24 + row) * 40 + column] = (2.0 * x).to_bits();
+    }
+    let tensor = |buffer, strides: [u64; 2]| {
+        let tensor_box = TensorBox { tile: [8, 32], swizzle: Xor16 };
+        let (dims, strides) = (vec![pages as u64, 20, 32], strides.to_vec());
+        Arg::Tensor(Tensor { buffer, offset: 0, dtype: Dtype::F32, dims, strides, tensor_box })
+    };
+    Case {
+        name: "doubled".into(),
+        grid: [pages as u32 / 2, 1, 1],
+        buffers: vec![
+            Buffer::from_bytes("x", Dtype::F32, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            Buffer::poisoned("doubled", Dtype::F32, expected.len() * 4),
+        ],
+        args: vec![tensor(0, [640, 32]), tensor(1, [24 * 40, 40])],
+        verify: expects("doubled", 1, expected),
+    }
+}
+
 fn squares_case() -> Case {
     Case {
         name: "squares".into(),
@@ -287,6 +351,7 @@ fn they_are_right_under_every_schedule_on_every_target() {
         clean(sum_copied(Fault::None).unwrap(), sums_case(1, 128, 7, (64..128).rev()));
         clean(squares(Fault::None).unwrap(), squares_case());
         clean(sum_pages(Fault::None).unwrap(), pages_case());
+        clean(double_pages(Fault::None).unwrap(), doubled_case());
     }
 }
 
@@ -366,5 +431,19 @@ fn planted_faults_of_tensor_copies_are_found() {
         (Fault::NoWarpSync, FindingKind::SharedRace, refill),
     ] {
         found(&sum_pages(fault).unwrap(), &case, &[kind], at);
+    }
+}
+
+#[test]
+fn planted_faults_of_tensor_stores_are_found() {
+    let case = doubled_case();
+    let store = "tile.store_tensor(doubled, corner);";
+    let refill = "tile.copy_tensor(x, corner, full.at(0));";
+    for (fault, kinds, at) in [
+        (Fault::NoProxyFence, &[FindingKind::ProxyFence][..], store),
+        (Fault::NoWarpSync, &[FindingKind::ProxyFence, FindingKind::SharedRace], store),
+        (Fault::NoStoreWait, &[FindingKind::CopyInFlight, FindingKind::SharedRace], refill),
+    ] {
+        found(&double_pages(fault).unwrap(), &case, kinds, at);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lathe::contract::Verdict;
-use lathe::gpu_test::tensor_maps::{outside_kernel, sum_pages, sum_pages_case};
+use lathe::gpu_test::tensor_maps::{double_pages, double_pages_case, outside_kernel};
 use lathe::runtime::backend::{Backend, EmulatorBackend, Schedule};
 use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::program::Program;
@@ -166,8 +166,8 @@ fn what_a_gpu_is_compared_with_is_silent_and_right() {
         assert_eq!(runs[0], runs[1]);
         assert_eq!(runs[0][0].defined.as_ref().unwrap().iter().filter(|defined| **defined).count(), 429);
 
-        let program = Program::compile(&compiler, &sum_pages().unwrap(), target).unwrap();
-        let (backend, case) = (EmulatorBackend::default(), sum_pages_case());
+        let program = Program::compile(&compiler, &double_pages().unwrap(), target).unwrap();
+        let (backend, case) = (EmulatorBackend::default(), double_pages_case());
         let run = backend.load(&program).unwrap().run(&case, Schedule::default()).unwrap();
         assert!(run.findings.is_empty());
         assert_eq!((case.verify)(&run.buffers), Verdict::default());

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lathe_codegen::contract::{Arg, Buffer, Case, Tensor, Verdict};
+use lathe_codegen::contract::{Arg, Buffer, Case, POISON, Tensor, Verdict};
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::ir::{Kernel, TensorBox};
 use lathe_codegen::prelude::*;
@@ -104,70 +104,76 @@ fn outside_kernel_agrees(gpu: &Gpu) -> Outcome {
     Ok(vec![note("logits", written as f64, "logits"), note("apart", largest, "of the largest")])
 }
 
-/// out[p][c] = the sum of column c over the 20 rows of page p: boxes of 8 x 32 whose chunks are permuted, the last of
-/// which reach past the page.
-#[kernel(warps = 4)]
-pub fn sum_pages(#[read] pages: TensorMap<f32, 3>, #[write_all] sums: Slice<f32>) {
+/// Doubles pages of 20 x 32, a warp each: boxes of 8 rows, whose chunks are permuted, come in, are changed where they lie,
+/// and go out; the last ones reach past the page.
+#[kernel(warps = 2)]
+pub fn double_pages(#[read] x: TensorMap<f32, 3>, #[write_part] doubled: TensorMap<f32, 3>) {
     let tile = shared::<f32>([8, 32]).per_warp().swizzle(Xor16);
     let full = mbarriers(1).per_warp();
-    let (page, first) = (cta::x(), warp::id() * 32);
     if lane::id() == 0 {
         full.init(1);
         fence::mbarrier_init();
     }
     warp::sync();
     pdl::wait();
-    let mut sum = Scalar::from(0.0f32);
     for part in 0..3 {
+        let corner = [cta::x() * 2 + warp::id(), Scalar::from(part * 8), Scalar::from(0)];
         if lane::id() == 0 {
             full.at(0).arrive_expect_tx(tile.bytes());
-            tile.copy_tensor(pages, [page, Scalar::from(part * 8), first], full.at(0));
+            tile.copy_tensor(x, corner, full.at(0));
         }
         full.at(0).wait(part % 2);
         for row in 0..8 {
-            sum += tile.at(row, lane::id()).load();
+            let element = tile.at(row, lane::id());
+            element.store(element.load() * 2.0);
         }
+        fence::async_proxy();
         warp::sync();
+        if lane::id() == 0 {
+            tile.store_tensor(doubled, corner);
+            commit_bulk();
+            wait_bulk_all_but(0);
+        }
     }
-    sums.at(page * 128 + thread::id()).store(sum);
 }
 
-/// Three pages of 20 rows of 128 small integers, packed into larger records whose rest no box may touch.
-pub fn sum_pages_case() -> Case {
-    let (pages, record) = (3, 21 * 128);
-    let x: Vec<f32> =
-        (0..pages * record).map(|i| if i % record < 20 * 128 { (i % 31) as f32 } else { f32::NAN }).collect();
-    let sum = |page: usize, c: usize| (0..20).map(|row| x[page * record + row * 128 + c]).sum::<f32>();
-    let expected: Vec<u8> = (0..pages * 128).flat_map(|i| sum(i / 128, i % 128).to_le_bytes()).collect();
-    let tensor = Tensor {
-        buffer: 0,
-        offset: 0,
-        dtype: Dtype::F32,
-        dims: vec![pages as u64, 20, 128],
-        strides: vec![record as u64, 128],
-        tensor_box: TensorBox { tile: [8, 32], swizzle: Xor16 },
+/// Pages of the case.
+const PAGES: usize = 64;
+
+/// Pages of 20 rows of 32, which go to records so much larger that what lies between them shows any stray byte.
+pub fn double_pages_case() -> Case {
+    let x: Vec<f32> = (0..PAGES * 20 * 32).map(|i| (i % 31) as f32).collect();
+    let mut expected = vec![POISON; PAGES * 24 * 40 * 4];
+    for (i, x) in x.iter().enumerate() {
+        let (page, row, column) = (i / 640, i / 32 % 20, i % 32);
+        expected[4 * ((page * 24 + row) * 40 + column)..][..4].copy_from_slice(&(2.0 * x).to_le_bytes());
+    }
+    let tensor = |buffer, strides: [u64; 2]| {
+        let tensor_box = TensorBox { tile: [8, 32], swizzle: Xor16 };
+        let (dims, strides) = (vec![PAGES as u64, 20, 32], strides.to_vec());
+        Arg::Tensor(Tensor { buffer, offset: 0, dtype: Dtype::F32, dims, strides, tensor_box })
     };
     Case {
-        name: "three pages".into(),
-        grid: [pages as u32, 1, 1],
+        name: "pages that boxes reach past".into(),
+        grid: [PAGES as u32 / 2, 1, 1],
         buffers: vec![
-            Buffer::from_bytes("pages", Dtype::F32, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Buffer::poisoned("sums", Dtype::F32, expected.len()),
+            Buffer::from_bytes("x", Dtype::F32, x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            Buffer::poisoned("doubled", Dtype::F32, expected.len()),
         ],
-        args: vec![Arg::Tensor(tensor), Arg::Pointer { buffer: 1, offset: 0, strides: vec![] }],
+        args: vec![tensor(0, [640, 32]), tensor(1, [24 * 40, 40])],
         verify: Box::new(move |after| {
-            let right = after[1].slice(0, expected.len()) == Some(&*expected);
-            Verdict {
-                failures: (!right).then(|| "the sums are wrong".into()).into_iter().collect(),
-                worst_row_diff: 0.0,
-            }
+            let wrong = after[1]
+                .slice(0, expected.len())
+                .map(|bytes| bytes.iter().zip(&expected).filter(|(found, expected)| found != expected).count());
+            let failures = (wrong != Some(0)).then(|| format!("{} bytes are wrong", wrong.unwrap_or(expected.len())));
+            Verdict { failures: failures.into_iter().collect(), worst_row_diff: 0.0 }
         }),
     }
 }
 
 fn boxes_agree(gpu: &Gpu) -> Outcome {
-    let kernel: Kernel = sum_pages()?;
-    let (program, case) = (gpu.program(&kernel)?, sum_pages_case());
+    let kernel: Kernel = double_pages()?;
+    let (program, case) = (gpu.program(&kernel)?, double_pages_case());
     let (cuda, emulator) = (CudaBackend::open(0)?, EmulatorBackend::default());
     for backend in [&cuda as &dyn Backend, &emulator] {
         let run = backend.load(&program)?.run(&case, Schedule::default())?;
@@ -175,5 +181,5 @@ fn boxes_agree(gpu: &Gpu) -> Outcome {
         wrong.extend((case.verify)(&run.buffers).failures);
         ensure!(wrong.is_empty(), "{}: {}", backend.name(), wrong.join("; "));
     }
-    Ok(vec![note("boxes", 3.0 * 4.0 * 3.0, "boxes")])
+    Ok(vec![note("boxes in and out", 3.0 * PAGES as f64, "boxes")])
 }

@@ -76,20 +76,20 @@ impl<T, A> Handle for Place<T, A> {
 
 /// A kernel argument: a tensor in global memory, in the form that the copy engine reads. One CUDA parameter of 128 bytes,
 /// which says where the tensor lies, its `RANK` dimensions and strides, and the box that a copy moves.
-pub struct TensorMap<T, const RANK: usize> {
+pub struct TensorMap<T, const RANK: usize, A = Read> {
     id: ValueId,
-    of: PhantomData<T>,
+    of: PhantomData<(T, A)>,
 }
 
-impl<T, const RANK: usize> Clone for TensorMap<T, RANK> {
+impl<T, const RANK: usize, A> Clone for TensorMap<T, RANK, A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T, const RANK: usize> Copy for TensorMap<T, RANK> {}
+impl<T, const RANK: usize, A> Copy for TensorMap<T, RANK, A> {}
 
-impl<T, const RANK: usize> TensorMap<T, RANK> {
+impl<T, const RANK: usize, A> TensorMap<T, RANK, A> {
     pub(crate) fn id(self) -> ValueId {
         self.id
     }
@@ -125,8 +125,8 @@ impl<T: Element> Argument for Scalar<T> {
     }
 }
 
-impl<T: Element, const RANK: usize> Argument for TensorMap<T, RANK> {
+impl<T: Element, const RANK: usize, A: AccessMode> Argument for TensorMap<T, RANK, A> {
     fn declare(name: &str, phase: Phase, loc: Loc) -> Self {
-        TensorMap { id: trace::with(|b| b.tensor_param(name, loc, T::DTYPE, RANK, phase)), of: PhantomData }
+        TensorMap { id: trace::with(|b| b.tensor_param(name, loc, T::DTYPE, RANK, A::ACCESS, phase)), of: PhantomData }
     }
 }

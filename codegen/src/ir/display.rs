@@ -19,8 +19,9 @@ impl fmt::Display for Kernel {
                     }
                 }
                 ParamKind::Scalar(dtype) => write!(f, "{}: {dtype}", param.name)?,
-                ParamKind::Tensor { dtype, rank, tensor_box, phase } => {
-                    write!(f, "{}: tensor<{dtype} {rank}d> {} box {tensor_box}", param.name, phase.name())?;
+                ParamKind::Tensor { dtype, rank, tensor_box, access, phase } => {
+                    write!(f, "{}: {} {} tensor<{dtype} {rank}d>", param.name, access.name(), phase.name())?;
+                    write!(f, " box {tensor_box}")?;
                 }
             }
         }

@@ -92,7 +92,7 @@ pub enum ParamKind {
     },
     /// A scalar by value.
     Scalar(Dtype),
-    /// A tensor map by value: a tensor in global memory, which the kernel reads.
+    /// A tensor map by value: a tensor in global memory.
     Tensor {
         /// Element type.
         dtype: Dtype,
@@ -100,12 +100,14 @@ pub enum ParamKind {
         rank: u8,
         /// What a copy moves.
         tensor_box: TensorBox,
-        /// When the kernel reads the memory.
+        /// What the kernel does to the memory.
+        access: Access,
+        /// When it does it.
         phase: Phase,
     },
 }
 
-/// The part of a tensor that a copy moves into a tile: `rows x cols` elements along the two innermost dimensions, one
+/// The part of a tensor that a copy moves into a tile, or out of it: `rows x cols` elements along the two innermost dimensions, one
 /// along any others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TensorBox {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{Access, Block, Inst, Kernel, Origin, Param, ParamKind, Phase, TensorBox, Type, ValueId};
+use super::{Block, Inst, Kernel, Origin, Param, ParamKind, Phase, TensorBox, Type, ValueId};
 use crate::loc::Loc;
 use crate::ops::{CATALOGUE, Effect, Signature, Space, barrier, control, cp_async, pdl, role, tensor};
 
@@ -213,9 +213,9 @@ impl Verifier<'_> {
         }
     }
 
-    /// Tiles that tensor copies fill against the boxes of their maps.
+    /// Tiles that tensor copies fill, or empty, against the boxes of their maps.
     fn boxes(&mut self, inst: &Inst) {
-        if !std::ptr::eq(inst.op, &tensor::LOAD) {
+        if ![&tensor::LOAD, &tensor::STORE].into_iter().any(|op| std::ptr::eq(inst.op, op)) {
             return;
         }
         let [Type::Shared { tile, .. }, Type::TensorMap { .. }] =
@@ -225,12 +225,12 @@ impl Verifier<'_> {
         };
         let Origin::Param { index, .. } = self.kernel.value(inst.operands[1]).origin else { return };
         let (Some(tile), param) = (self.kernel.tiles.get(tile.index()), &self.kernel.params[index]) else { return };
-        let filled = TensorBox { tile: [tile.rows, tile.cols], swizzle: tile.swizzle };
+        let moved = TensorBox { tile: [tile.rows, tile.cols], swizzle: tile.swizzle };
         if let ParamKind::Tensor { tensor_box, .. } = param.kind
-            && tensor_box != filled
+            && tensor_box != moved
         {
             let declared = Some((param.loc, "declared here".to_owned()));
-            let message = format!("`{}` has boxes of {tensor_box}, and this tile is one of {filled}", param.name);
+            let message = format!("`{}` has boxes of {tensor_box}, and this tile is one of {moved}", param.name);
             self.error(inst, message, declared);
         }
     }
@@ -250,8 +250,7 @@ impl Verifier<'_> {
         for index in params {
             let param = &self.kernel.params[index];
             let (access, phase) = match param.kind {
-                ParamKind::Pointer { access, phase, .. } => (access, phase),
-                ParamKind::Tensor { phase, .. } => (Access::Read, phase),
+                ParamKind::Pointer { access, phase, .. } | ParamKind::Tensor { access, phase, .. } => (access, phase),
                 ParamKind::Scalar(_) => continue,
             };
             let declared = Some((param.loc, "declared here".to_owned()));
@@ -276,6 +275,7 @@ impl Verifier<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Access;
     use super::*;
     use crate::dtype::Dtype;
     use crate::handles::{Argument, Handle, Read, Scalar, Slice, WritePart};

@@ -1,19 +1,22 @@
 //! Copies of boxes of tensors, which tensor maps describe: the copy engine computes addresses, permutes chunks and cuts
-//! off what lies outside.
+//! off what lies outside. Loads complete on an mbarrier, stores in groups that their thread waits for.
 
+use super::bulk::{commit_bulk, wait_bulk_all_but};
 use super::mbarrier::{MBarrier, address, check_barrier, if_first_thread, mbarriers};
 use super::shared::shared;
 use super::{Effect, Family, OpDef, Signature, Space, fence};
-use crate::cost::Cost;
+use crate::cost::{Cost, Costing};
 use crate::cuda::{Cx, Emit, Helper};
 use crate::dtype::Dtype;
-use crate::handles::{Argument, Element, Handle, Scalar, SharedTile, TensorMap, bf16};
-use crate::ir::{self, Attrs, Phase, Swizzle, Type};
+use crate::handles::{
+    AccessMode, Argument, Element, Handle, Read, Readable, Scalar, SharedTile, TensorMap, Writable, WritePart, bf16,
+};
+use crate::ir::{self, Attrs, Phase, Swizzle, Type, ValueId};
 use crate::loc::Loc;
 use crate::trace::{emit_stmt, with};
 
 /// The ops of this file.
-pub static FAMILY: Family = Family { name: "tensor", source: include_str!("tensor.rs"), ops: &[&LOAD] };
+pub static FAMILY: Family = Family { name: "tensor", source: include_str!("tensor.rs"), ops: &[&LOAD, &STORE] };
 
 /// Dimensions a tensor map may have.
 const MOST_DIMENSIONS: usize = 5;
@@ -29,29 +32,24 @@ pub static LOAD: OpDef = OpDef {
           operands behind the mbarrier's index are the coordinates of the box's first element, outermost first; what lies \
           outside the tensor is zero. Each lane that comes here starts a copy: one thread should.",
     signature: |s| {
-        let Some(Type::TensorMap { dtype, rank }) = s.operands.get(1).copied() else {
-            return Err("expected a tensor map behind the tile".to_owned());
-        };
-        s.count(4 + usize::from(rank))?;
-        boxed(s, dtype, rank)?;
-        check_barrier(s, 2)?;
-        match s.operands[4..].iter().find(|&&c| c != Type::Scalar(Dtype::I32)) {
-            None => Ok(vec![]),
-            Some(other) => Err(format!("coordinates are i32, not {other}")),
-        }
+        boxed(s, LOAD_COORDINATES)?;
+        check_barrier(s, 2).map(|()| vec![])
     },
     min_capability: 90,
     effects: &[Effect::AsyncCopy, Effect::Read(Space::Global), Effect::Write(Space::Shared)],
-    emit: Emit::Stmt(print),
+    emit: Emit::Stmt(|cx| {
+        let (helper, coordinates) = helper_and_coordinates(cx, &LOAD_HELPERS, LOAD_COORDINATES);
+        let (to, map, barrier) = (cx.operand(0), cx.operand(1), address(cx, 2));
+        cx.line(&format!("{helper}({to}, {map}, {coordinates}, {barrier});"));
+    }),
     cost: |c| {
-        let Type::Shared { tile, .. } = c.operand(0) else { return Cost::NONE };
-        let bytes = u64::from(c.kernel.tiles[tile.index()].stage_bytes());
+        let bytes = box_bytes(c);
         Cost { issue: 1, global_read: bytes, shared_written: bytes, ..Cost::NONE }
     },
     example: || {
         let keys = shared::<bf16>([64, 64]).swizzle(Swizzle::Xor16);
         let full = mbarriers(1);
-        let pages = TensorMap::<bf16, 3>::declare("pages", Phase::AfterWait, Loc::caller());
+        let pages = TensorMap::<bf16, 3, Read>::declare("pages", Phase::AfterWait, Loc::caller());
         if_first_thread(|| {
             full.init(1);
             fence::mbarrier_init();
@@ -63,11 +61,58 @@ pub static LOAD: OpDef = OpDef {
     },
 };
 
-/// Refuses a tile, operand 0, that is no box of a tensor of `rank` dimensions.
-fn boxed(s: &Signature<'_>, dtype: Dtype, rank: u8) -> Result<(), String> {
+/// Where the coordinates of a load begin among its operands: behind tile, map, mbarriers and index.
+const LOAD_COORDINATES: usize = 4;
+
+/// Starts a copy of a box to global memory.
+pub static STORE: OpDef = OpDef {
+    name: "tensor.store",
+    doc: "Starts copying a tile to a box of a tensor. The operands behind the map are the coordinates of the box's first \
+          element, outermost first; what lies outside the tensor is not written. The copy joins the thread's group of bulk \
+          stores: `bulk.commit` ends the group, and after `bulk.wait` the tile may change. Each lane that comes here starts \
+          a copy: one thread should. What other instructions have stored in the tile needs `fence.async_proxy` first.",
+    signature: |s| boxed(s, STORE_COORDINATES).map(|()| vec![]),
+    min_capability: 90,
+    effects: &[Effect::AsyncCopy, Effect::Read(Space::Shared), Effect::Write(Space::Global)],
+    emit: Emit::Stmt(|cx| {
+        let (helper, coordinates) = helper_and_coordinates(cx, &STORE_HELPERS, STORE_COORDINATES);
+        let (from, map) = (cx.operand(0), cx.operand(1));
+        cx.line(&format!("{helper}({map}, {coordinates}, {from});"));
+    }),
+    cost: |c| {
+        let bytes = box_bytes(c);
+        Cost { issue: 1, global_written: bytes, shared_read: bytes, ..Cost::NONE }
+    },
+    example: || {
+        let tile = shared::<f32>([4, 32]).swizzle(Swizzle::Xor16);
+        let out = TensorMap::<f32, 2, WritePart>::declare("out", Phase::AfterWait, Loc::caller());
+        tile.at(super::index::warp_id(), super::index::lane_id()).store(1.0f32);
+        fence::async_proxy();
+        super::barrier::cta_sync();
+        if_first_thread(|| {
+            tile.store_tensor(out, [super::index::cta_x() * 4, 0.into()]);
+            commit_bulk();
+            wait_bulk_all_but(0);
+        });
+    },
+};
+
+/// The same of a store: behind tile and map.
+const STORE_COORDINATES: usize = 2;
+
+/// Refuses a tile, operand 0, that is no box of the tensor at operand 1, or other coordinates from operand `at` on than
+/// the tensor has.
+fn boxed(s: &Signature<'_>, at: usize) -> Result<(), String> {
+    let Some(Type::TensorMap { dtype, rank }) = s.operands.get(1).copied() else {
+        return Err("expected a tensor map behind the tile".to_owned());
+    };
+    s.count(at + usize::from(rank))?;
+    if let Some(other) = s.operands[at..].iter().find(|&&c| c != Type::Scalar(Dtype::I32)) {
+        return Err(format!("coordinates are i32, not {other}"));
+    }
     let tile = s.tile(0)?;
     if dtype != tile.dtype {
-        return Err(format!("a tile of {} is not copied from a tensor of {dtype}", tile.dtype));
+        return Err(format!("a tile of {} and a tensor of {dtype} do not match", tile.dtype));
     }
     if rank == 1 && tile.rows > 1 {
         return Err(format!("a tensor of one dimension has boxes of one row, not {}", tile.rows));
@@ -97,39 +142,64 @@ fn boxed(s: &Signature<'_>, dtype: Dtype, rank: u8) -> Result<(), String> {
     Ok(())
 }
 
-fn print(cx: &mut Cx<'_, '_>) {
-    let Type::TensorMap { rank, .. } = cx.operand_type(1) else { return };
-    let helper = HELPERS[usize::from(rank) - 1];
+fn box_bytes(c: &Costing<'_>) -> u64 {
+    match c.operand(0) {
+        Type::Shared { tile, .. } => c.kernel.tiles[tile.index()].stage_bytes().into(),
+        _ => 0,
+    }
+}
+
+/// The name of the helper for as many dimensions as the map has, and the coordinates from operand `at` on as CUDA takes
+/// them: from the innermost.
+fn helper_and_coordinates(
+    cx: &mut Cx<'_, '_>,
+    helpers: &[&'static Helper; MOST_DIMENSIONS],
+    at: usize,
+) -> (&'static str, String) {
+    let rank = match cx.operand_type(1) {
+        Type::TensorMap { rank, .. } => usize::from(rank),
+        _ => 1,
+    };
+    let helper = helpers[rank - 1];
     cx.require(helper);
-    let (to, map, barrier) = (cx.operand(0), cx.operand(1), address(cx, 2));
-    // CUDA counts dimensions from the innermost.
-    let coordinates: Vec<String> = (0..usize::from(rank)).rev().map(|i| cx.operand(4 + i).to_string()).collect();
-    cx.line(&format!("{}({to}, {map}, {}, {barrier});", helper.name, coordinates.join(", ")));
+    let coordinates: Vec<String> = (0..rank).rev().map(|i| cx.operand(at + i).to_string()).collect();
+    (helper.name, coordinates.join(", "))
 }
 
 macro_rules! helpers {
-    ($($helper:ident $name:literal $declared:literal $dimensions:literal $list:literal $barrier:literal $inputs:literal;)*) => {
-        $(static $helper: Helper = Helper {
-            name: $name,
+    ($($load:ident $store:ident $rank:literal $declared:literal $inputs:literal
+       $of_load:literal $barrier:literal $of_store:literal $from:literal;)*) => {
+        $(static $load: Helper = Helper {
+            name: concat!("tensor_load_", $rank),
             text: concat!(
-                "__device__ __forceinline__ void ", $name, "(unsigned to, const TensorMap& map, ", $declared, ", unsigned barrier) {\n",
-                "  asm volatile(\"cp.async.bulk.tensor.", $dimensions, ".shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {", $list, "}], [", $barrier, "];\"\n",
+                "__device__ __forceinline__ void tensor_load_", $rank, "(unsigned to, const TensorMap& map, ", $declared, ", unsigned barrier) {\n",
+                "  asm volatile(\"cp.async.bulk.tensor.", $rank, ".shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {", $of_load, "}], [", $barrier, "];\"\n",
                 "               :: \"r\"(to), \"l\"(&map), ", $inputs, ", \"r\"(barrier) : \"memory\");\n",
                 "}"
             ),
+        };
+        static $store: Helper = Helper {
+            name: concat!("tensor_store_", $rank),
+            text: concat!(
+                "__device__ __forceinline__ void tensor_store_", $rank, "(const TensorMap& map, ", $declared, ", unsigned from) {\n",
+                "  asm volatile(\"cp.async.bulk.tensor.", $rank, ".global.shared::cta.tile.bulk_group [%0, {", $of_store, "}], [", $from, "];\"\n",
+                "               :: \"l\"(&map), ", $inputs, ", \"r\"(from) : \"memory\");\n",
+                "}"
+            ),
         };)*
-        static HELPERS: [&Helper; MOST_DIMENSIONS] = [$(&$helper),*];
+        static LOAD_HELPERS: [&Helper; MOST_DIMENSIONS] = [$(&$load),*];
+        static STORE_HELPERS: [&Helper; MOST_DIMENSIONS] = [$(&$store),*];
     };
 }
 
 helpers! {
-    LOAD_1D "tensor_load_1d" "int x" "1d" "%2" "%3" "\"r\"(x)";
-    LOAD_2D "tensor_load_2d" "int x, int y" "2d" "%2, %3" "%4" "\"r\"(x), \"r\"(y)";
-    LOAD_3D "tensor_load_3d" "int x, int y, int z" "3d" "%2, %3, %4" "%5" "\"r\"(x), \"r\"(y), \"r\"(z)";
-    LOAD_4D "tensor_load_4d" "int x, int y, int z, int u" "4d" "%2, %3, %4, %5" "%6"
-        "\"r\"(x), \"r\"(y), \"r\"(z), \"r\"(u)";
-    LOAD_5D "tensor_load_5d" "int x, int y, int z, int u, int v" "5d" "%2, %3, %4, %5, %6" "%7"
-        "\"r\"(x), \"r\"(y), \"r\"(z), \"r\"(u), \"r\"(v)";
+    LOAD_1D STORE_1D "1d" "int x" "\"r\"(x)" "%2" "%3" "%1" "%2";
+    LOAD_2D STORE_2D "2d" "int x, int y" "\"r\"(x), \"r\"(y)" "%2, %3" "%4" "%1, %2" "%3";
+    LOAD_3D STORE_3D "3d" "int x, int y, int z" "\"r\"(x), \"r\"(y), \"r\"(z)" "%2, %3, %4" "%5" "%1, %2, %3" "%4";
+    LOAD_4D STORE_4D "4d" "int x, int y, int z, int u" "\"r\"(x), \"r\"(y), \"r\"(z), \"r\"(u)"
+        "%2, %3, %4, %5" "%6" "%1, %2, %3, %4" "%5";
+    LOAD_5D STORE_5D "5d" "int x, int y, int z, int u, int v" "\"r\"(x), \"r\"(y), \"r\"(z), \"r\"(u), \"r\"(v)"
+        "%2, %3, %4, %5, %6" "%7" "%1, %2, %3, %4, %5" "%6";
 }
 
 impl<T: Element> SharedTile<T> {
@@ -138,19 +208,47 @@ impl<T: Element> SharedTile<T> {
     /// lies outside the tensor becomes zero. `full` counts the tile's bytes as they arrive, and must be told to expect
     /// them. Each lane that comes here starts a copy.
     ///
-    /// All copies from one map fill tiles of one shape: it is part of the map.
+    /// All copies of one map move tiles of one shape: it is part of the map.
     #[track_caller]
-    pub fn copy_tensor<const RANK: usize>(self, map: TensorMap<T, RANK>, at: [Scalar<i32>; RANK], full: MBarrier) {
-        let loc = Loc::caller();
-        with(|b| {
-            if let Some(tile) = b.tile(self.id()).cloned() {
-                b.set_box(map.id(), ir::TensorBox { tile: [tile.rows, tile.cols], swizzle: tile.swizzle }, loc);
-            }
-        });
+    pub fn copy_tensor<const RANK: usize, A: AccessMode + Readable>(
+        self,
+        map: TensorMap<T, RANK, A>,
+        at: [Scalar<i32>; RANK],
+        full: MBarrier,
+    ) {
+        self.set_box_of(map.id());
         let [array, index] = full.operands();
         let mut operands = vec![self.id(), map.id(), array, index];
         operands.extend(at.map(Handle::id));
         emit_stmt(&LOAD, &operands, Attrs::none());
+    }
+
+    /// Starts copying the tile to the box of the tensor that begins at these coordinates, outermost first. What lies
+    /// outside the tensor is not written. The copy joins this thread's group of bulk stores, which
+    /// [`commit_bulk`](super::bulk::commit_bulk) ends; after [`wait_bulk_all_but`](super::bulk::wait_bulk_all_but) the
+    /// tile may change. Each lane that comes here starts a copy. [`fence::async_proxy`](super::fence::async_proxy) goes
+    /// before it where the tile was filled by other instructions.
+    #[track_caller]
+    pub fn store_tensor<const RANK: usize, A: AccessMode + Writable>(
+        self,
+        map: TensorMap<T, RANK, A>,
+        at: [Scalar<i32>; RANK],
+    ) {
+        self.set_box_of(map.id());
+        let mut operands = vec![self.id(), map.id()];
+        operands.extend(at.map(Handle::id));
+        emit_stmt(&STORE, &operands, Attrs::none());
+    }
+
+    /// The tile is a box of the map.
+    #[track_caller]
+    fn set_box_of(self, map: ValueId) {
+        let loc = Loc::caller();
+        with(|b| {
+            if let Some(tile) = b.tile(self.id()).cloned() {
+                b.set_box(map, ir::TensorBox { tile: [tile.rows, tile.cols], swizzle: tile.swizzle }, loc);
+            }
+        });
     }
 }
 
@@ -168,26 +266,45 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            tensor.load
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int thread = threadIdx.x;
-              const unsigned tile0 = shared;  // bf16 [64][64], xor16
-              const unsigned tile1 = shared + 8192;  // 1 mbarrier
-              if (thread == 0) {
-                mbarrier_init(tile1, 1);
-                fence_mbarrier_init();
-                mbarrier_arrive_expect_tx(tile1, 8192);
-                tensor_load_3d(tile0, pages, 64, 0, (int)blockIdx.x, tile1);
-              }
-              __syncthreads();
-              mbarrier_wait(tile1, 0);
-        "#]],
+                tensor.load
+                  extern __shared__ __align__(1024) unsigned char shared_memory[];
+                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+                  const int thread = threadIdx.x;
+                  const unsigned tile0 = shared;  // bf16 [64][64], xor16
+                  const unsigned tile1 = shared + 8192;  // 1 mbarrier
+                  if (thread == 0) {
+                    mbarrier_init(tile1, 1);
+                    fence_mbarrier_init();
+                    mbarrier_arrive_expect_tx(tile1, 8192);
+                    tensor_load_3d(tile0, pages, 64, 0, (int)blockIdx.x, tile1);
+                  }
+                  __syncthreads();
+                  mbarrier_wait(tile1, 0);
+                tensor.store
+                  extern __shared__ __align__(1024) unsigned char shared_memory[];
+                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
+                  const int thread = threadIdx.x;
+                  const int warp = threadIdx.x / 32;
+                  const int lane = threadIdx.x % 32;
+                  const unsigned tile0 = shared;  // f32 [4][32], xor16
+                  store_shared_float(tile0 + warp * 128 + ((lane * 4) ^ (warp % 8 * 16)), 1.0f);
+                  fence_async_proxy();
+                  __syncthreads();
+                  if (thread == 0) {
+                    tensor_store_2d(out, 0, (int)blockIdx.x * 4, tile0);
+                    bulk_commit();
+                    bulk_wait<0>();
+                  }
+            "#]],
         );
     }
 
     fn map<T: Element, const RANK: usize>() -> TensorMap<T, RANK> {
         TensorMap::declare("map", Phase::AfterWait, Loc::caller())
+    }
+
+    fn out<const RANK: usize>() -> TensorMap<f32, RANK, ReadWrite> {
+        TensorMap::declare("out", Phase::AfterWait, Loc::caller())
     }
 
     #[track_caller]
@@ -236,12 +353,36 @@ mod tests {
     }
 
     #[test]
+    fn a_map_that_is_read_and_written_has_one_box_for_both() {
+        let both = || {
+            let (map, full) = (out::<2>(), mbarriers(1));
+            shared::<f32>([4, 32]).copy_tensor(map, [0.into(), 0.into()], full.at(0));
+            shared::<f32>([4, 32]).swizzle(Xor16).store_tensor(map, [0.into(), 0.into()]);
+        };
+        refused(both, "`out` has boxes of 4 x 32, and this tile is one of 4 x 32, xor16: use a map for each");
+    }
+
+    #[test]
     fn a_copy_before_the_wait_is_refused() {
         let early = || {
             copy::<f32>(4, 32);
             pdl::wait();
         };
         refused(early, "`map` is touched before `pdl::wait()`");
+        let early = || {
+            shared::<f32>([4, 32]).store_tensor(out::<2>(), [0.into(), 0.into()]);
+            pdl::wait();
+        };
+        refused(early, "`out` is touched before `pdl::wait()`");
+    }
+
+    #[test]
+    fn a_store_to_what_is_only_read_is_refused() {
+        let mut kernel = kernel("k", || shared::<f32>([4, 32]).store_tensor(out::<2>(), [0.into(), 0.into()])).unwrap();
+        let crate::ir::ParamKind::Tensor { access, .. } = &mut kernel.params[0].kind else { panic!("a tensor map") };
+        *access = crate::ir::Access::Read;
+        let errors = kernel.verify().unwrap_err();
+        assert!(errors[0].message.contains("`out` is declared `read`: the kernel may not store to it"), "{errors:?}");
     }
 
     #[test]
@@ -256,9 +397,17 @@ mod tests {
                 [at(1), at(2), at(3), at(4), at(5)],
                 full.at(0),
             );
+            tile.store_tensor(TensorMap::<f32, 1, WritePart>::declare("c", Phase::AfterWait, declare), [at(1)]);
+            tile.store_tensor(
+                TensorMap::<f32, 4, WritePart>::declare("d", Phase::AfterWait, declare),
+                [at(1), at(2), at(3), at(4)],
+            );
         });
         let cuda = kernel.unwrap().cuda(Target::Sm90a).unwrap().source;
         assert!(cuda.contains("tensor_load_1d(tile0, a, 1, tile1);"), "{cuda}");
         assert!(cuda.contains("tensor_load_5d(tile0, b, 5, 4, 3, 2, 1, tile1);"), "{cuda}");
+        assert!(cuda.contains("tensor_store_1d(c, 1, tile0);"), "{cuda}");
+        assert!(cuda.contains("tensor_store_4d(d, 4, 3, 2, 1, tile0);"), "{cuda}");
+        assert!(cuda.contains("[%0, {%1, %2, %3, %4}], [%5];"), "{cuda}");
     }
 }

@@ -134,6 +134,15 @@ fn check_argument(param: &Param, arg: &Arg, case: &Case) -> Result<(), ArgumentE
     }
 }
 
+/// Whether an argument through which the kernel may write points into the buffer with this index.
+pub(crate) fn may_write(kernel: &Kernel, case: &Case, index: usize) -> bool {
+    kernel.params.iter().zip(&case.args).any(|(param, arg)| match (param.kind, arg) {
+        (ParamKind::Pointer { access, .. }, Arg::Pointer { buffer, .. }) => *buffer == index && access.writes(),
+        (ParamKind::Tensor { access, .. }, Arg::Tensor(tensor)) => tensor.buffer == index && access.writes(),
+        _ => false,
+    })
+}
+
 /// What an argument is, for messages.
 fn described(arg: &Arg) -> String {
     match arg {
@@ -324,7 +333,8 @@ mod tests {
     fn tensors_are_described_innermost_first_to_the_device() {
         let loc = Loc { file: "k.rs", line: 1, column: 1 };
         let tensor_box = TensorBox { tile: [4, 64], swizzle: Swizzle::Xor16 };
-        let kind = ParamKind::Tensor { dtype: Dtype::Bf16, rank: 3, tensor_box, phase: Phase::AfterWait };
+        let (access, phase) = (Access::Read, Phase::AfterWait);
+        let kind = ParamKind::Tensor { dtype: Dtype::Bf16, rank: 3, tensor_box, access, phase };
         let kernel = Kernel { params: vec![Param { name: "pages".into(), kind, loc }], ..kernel() };
         let tensor = Tensor {
             buffer: 0,

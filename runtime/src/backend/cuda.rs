@@ -3,11 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lathe_codegen::contract::{Arg, Case, Scale};
-use lathe_codegen::ir::{Kernel, ParamKind};
+use lathe_codegen::contract::{Case, Scale};
 use lathe_codegen::target::Target;
 
-use super::arguments::{check, marshal};
+use super::arguments::{check, marshal, may_write};
 use super::device_memory::{Rest, stray_write, upload};
 use super::{Backend, Finding, FindingKind, Loaded, Run, RunError, Schedule};
 use crate::device::{Allocation, Device, DeviceError, Function, LaunchShape};
@@ -147,14 +146,6 @@ impl Turns {
         }
         done
     }
-}
-
-/// Whether an argument through which the kernel may write points into the buffer with this index.
-fn may_write(kernel: &Kernel, case: &Case, index: usize) -> bool {
-    kernel.params.iter().zip(&case.args).any(|(param, arg)| match (param.kind, arg) {
-        (ParamKind::Pointer { access, .. }, Arg::Pointer { buffer, .. }) => *buffer == index && access.writes(),
-        _ => false,
-    })
 }
 
 fn out_of_bounds(kernel: &str, detail: String) -> Finding {

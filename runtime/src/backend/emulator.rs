@@ -12,7 +12,7 @@ use lathe_emulator::{
     TensorMap,
 };
 
-use super::arguments::{check, marshal};
+use super::arguments::{check, marshal, may_write};
 use super::{Access, Backend, Finding, FindingKind, Loaded, Run, RunError, Schedule, Traffic, finding};
 use crate::program::{Program, rust_line};
 
@@ -63,7 +63,7 @@ impl Loaded for Emulated<'_> {
 
         let mut memory = Memory::default();
         for (index, buffer) in case.buffers.iter().enumerate() {
-            memory.place(buffer, self.may_write(case, index))?;
+            memory.place(buffer, may_write(&self.program.kernel, case, index))?;
         }
         let launch = Launch {
             grid: case.grid,
@@ -104,8 +104,8 @@ impl Emulated<'_> {
                     (ParamKind::Pointer { access, phase, .. }, Arg::Pointer { buffer, .. }) if *buffer == index => {
                         Some((access, phase))
                     }
-                    (ParamKind::Tensor { phase, .. }, Arg::Tensor(tensor)) if tensor.buffer == index => {
-                        Some((Declared::Read, phase))
+                    (ParamKind::Tensor { access, phase, .. }, Arg::Tensor(tensor)) if tensor.buffer == index => {
+                        Some((access, phase))
                     }
                     _ => None,
                 });
@@ -135,14 +135,6 @@ impl Emulated<'_> {
             parts.into_iter().map(declare).collect()
         };
         case.buffers.iter().enumerate().flat_map(of).collect()
-    }
-
-    /// Whether some argument declares that the kernel writes the buffer.
-    fn may_write(&self, case: &Case, index: usize) -> bool {
-        self.program.kernel.params.iter().zip(&case.args).any(|(param, arg)| match (param.kind, arg) {
-            (ParamKind::Pointer { access, .. }, Arg::Pointer { buffer, .. }) => *buffer == index && access.writes(),
-            _ => false,
-        })
     }
 
     /// An endless loop, at the author's line.

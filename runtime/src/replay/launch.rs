@@ -201,27 +201,21 @@ impl Accesses for Program {
     fn accesses(&self) -> KernelAccesses {
         let kernel = &self.kernel;
         let pointers = kernel.params.iter().filter_map(|param| match param.kind {
-            ParamKind::Pointer { access, phase, .. } => Some(ParameterAccess {
-                name: param.name.clone(),
-                effect: match access {
-                    Access::Read => Effect::Read,
-                    Access::WriteAll => Effect::WriteAll,
-                    Access::WritePart => Effect::WritePart,
-                    Access::ReadWrite => Effect::ReadWrite,
-                },
-                phase: match phase {
-                    Phase::BeforeWait => model::Phase::BeforeWait,
-                    Phase::AfterWait => model::Phase::AfterWait,
-                },
-            }),
-            ParamKind::Tensor { phase, .. } => Some(ParameterAccess {
-                name: param.name.clone(),
-                effect: Effect::Read,
-                phase: match phase {
-                    Phase::BeforeWait => model::Phase::BeforeWait,
-                    Phase::AfterWait => model::Phase::AfterWait,
-                },
-            }),
+            ParamKind::Pointer { access, phase, .. } | ParamKind::Tensor { access, phase, .. } => {
+                Some(ParameterAccess {
+                    name: param.name.clone(),
+                    effect: match access {
+                        Access::Read => Effect::Read,
+                        Access::WriteAll => Effect::WriteAll,
+                        Access::WritePart => Effect::WritePart,
+                        Access::ReadWrite => Effect::ReadWrite,
+                    },
+                    phase: match phase {
+                        Phase::BeforeWait => model::Phase::BeforeWait,
+                        Phase::AfterWait => model::Phase::AfterWait,
+                    },
+                })
+            }
             ParamKind::Scalar(_) => None,
         });
         KernelAccesses { name: kernel.name.clone(), parameters: pointers.collect(), pdl_wait: pdl_wait(&kernel.body) }

@@ -39,25 +39,34 @@ impl Builder {
     }
 
     /// Declares a tensor map.
-    pub fn tensor_param(&mut self, name: &str, loc: Loc, dtype: Dtype, rank: usize, phase: Phase) -> ValueId {
+    pub fn tensor_param(
+        &mut self,
+        name: &str,
+        loc: Loc,
+        dtype: Dtype,
+        rank: usize,
+        access: Access,
+        phase: Phase,
+    ) -> ValueId {
         if !(1..=5).contains(&rank) {
             self.error(loc, format!("a tensor has 1 to 5 dimensions, not {rank}"), None);
         }
         let rank = rank as u8;
-        let index = self.param(name, ParamKind::Tensor { dtype, rank, tensor_box: TensorBox::default(), phase }, loc);
+        let tensor_box = TensorBox::default();
+        let index = self.param(name, ParamKind::Tensor { dtype, rank, tensor_box, access, phase }, loc);
         self.value(Type::TensorMap { dtype, rank }, Origin::Param { index, field: 0 }, loc)
     }
 
-    /// Says what the copies from a tensor map move: the same for all of them.
-    pub fn set_box(&mut self, map: ValueId, filled: TensorBox, loc: Loc) {
+    /// Says what the copies of a tensor map move: the same for all of them.
+    pub fn set_box(&mut self, map: ValueId, moved: TensorBox, loc: Loc) {
         let Origin::Param { index, .. } = self.origin(map) else { return };
         let param = &mut self.kernel.params[index];
         let ParamKind::Tensor { tensor_box, .. } = &mut param.kind else { return };
         if *tensor_box == TensorBox::default() {
-            *tensor_box = filled;
-        } else if *tensor_box != filled {
+            *tensor_box = moved;
+        } else if *tensor_box != moved {
             let message = format!(
-                "`{}` has boxes of {tensor_box}, and this tile is one of {filled}: use a map for each",
+                "`{}` has boxes of {tensor_box}, and this tile is one of {moved}: use a map for each",
                 param.name
             );
             let declared = (param.loc, "declared here".to_owned());

@@ -1,6 +1,6 @@
 //! What a kernel is launched with.
 
-use crate::handles::{AccessMode, Argument, ByValue, Element, Read, Rows, Scalar, Slice, TensorMap};
+use crate::handles::{AccessMode, Argument, ByValue, Element, Rows, Scalar, Slice, TensorMap};
 use crate::ir::Phase;
 use crate::loc::Loc;
 
@@ -29,11 +29,10 @@ macro_rules! pointer_params {
 
 pointer_params! { Slice Rows }
 
-/// Tensor maps are read only.
 #[diagnostic::do_not_recommend]
-impl<T: Element, const RANK: usize> PointerParam<Read, TensorMap<T, RANK>> for TensorMap<T, RANK> {
+impl<T: Element, const RANK: usize, A: AccessMode> PointerParam<A, TensorMap<T, RANK, A>> for TensorMap<T, RANK> {
     #[track_caller]
-    fn declare(name: &str, phase: Phase) -> TensorMap<T, RANK> {
+    fn declare(name: &str, phase: Phase) -> TensorMap<T, RANK, A> {
         Argument::declare(name, phase, Loc::caller())
     }
 }
