@@ -205,7 +205,7 @@ pub struct Work {
     pub multiplies: Option<Dtype>,
     /// Loads that wait for each other before the first result: an index, then what it points at, count 2.
     pub chain: u32,
-    /// Turns that the main loop of a CTA makes, summed over the grid; 0 where no loop is timed by turns.
+    /// Turns that a warp makes of its main loop, summed over all warps; 0 where no loop is timed by turns.
     pub turns: u64,
 }
 

@@ -33,6 +33,11 @@ pub mod warp {
     pub use crate::ops::role::{give_registers, role, take_registers};
 }
 
+/// The group of four warps that multiply together, and its place in the CTA.
+pub mod warpgroup {
+    pub use crate::ops::index::{warp_of_group as warp, warpgroup_id as id};
+}
+
 /// The lane and its place in the warp.
 pub mod lane {
     pub use crate::ops::index::lane_id as id;

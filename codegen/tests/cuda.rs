@@ -174,6 +174,13 @@ fn the_logits_kernel() {
           return v;
         }
 
+        // The address is computed beforehand, so that the load is not late: the compiler would do it where the mask holds.
+        template <class T, class Other>
+        __device__ __forceinline__ T load_if(bool mask, const T* p, Other otherwise) {
+          asm volatile("" : "+l"(p));
+          return mask ? load(p) : otherwise;
+        }
+
         __device__ __forceinline__ void cp_async_16(unsigned to, const void* from) {
           asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
         }
@@ -252,7 +259,7 @@ fn the_logits_kernel() {
           grid_dependency_wait();
           const int len = load(lens + row);
           const int pages = min(16, (len + 63) / 64 - first);
-          const int table_value = lane < pages ? load(table + (unsigned)row * table_stride + first + lane) : 0;
+          const int table_value = load_if(lane < pages, table + (unsigned)row * table_stride + first + lane, 0);
           copy_tile_xor16<64, 256, 128>(q_tile, q + (unsigned)row * q_stride, thread);
           cp_async_commit();
           const float* weights_at = weights + (unsigned)row * weights_stride;

@@ -9,7 +9,7 @@ use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::{BF16_CTAS_PER_SM, DEEP_STAGES, STAGES, bf16_logits_stages};
+use crate::launch::{BF16_CTAS_PER_SM, DEEP_STAGES, STAGES, Schedule, bf16_logits_stages, logits_grid};
 
 /// logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
@@ -113,10 +113,12 @@ pub fn entry() -> Entry {
             sizes: logits::sizes,
             configurations: |size, machine| {
                 let (batch, next_n) = (size.batch as usize, size.next_n as usize);
-                let rule = bf16_logits_stages(machine.target, batch, next_n, size.max_len().into(), machine.sms);
-                let stages = if rule == STAGES { [STAGES, DEEP_STAGES] } else { [DEEP_STAGES, STAGES] };
-                logits::schedules(size, machine, BF16_CTAS_PER_SM, &stages, |stages| {
-                    bf16_paged_mqa_logits(size.heads as i32, stages)
+                let max_len = size.max_len().into();
+                let grid = logits_grid(BF16_CTAS_PER_SM, batch, next_n, max_len, machine.sms);
+                let schedule = |stages| Schedule { warpgroups: 1, stages };
+                let rule = schedule(bf16_logits_stages(machine.target, batch, next_n, max_len, machine.sms));
+                logits::configurations(size, (rule, grid), &[STAGES, DEEP_STAGES].map(schedule), |schedule| {
+                    bf16_paged_mqa_logits(size.heads as i32, schedule.stages)
                 })
             },
             work: |size| logits::work(KeyFormat::Bf16, size),
@@ -169,7 +171,7 @@ mod tests {
 
               // The row's queries and weights, and one page id a lane
               const int my_page = first + lane * splits;
-              const int page_ids = my_page < table_pages ? load(block_table + (unsigned)request * block_table_stride + my_page) : 0;
+              const int page_ids = load_if(my_page < table_pages, block_table + (unsigned)request * block_table_stride + my_page, 0);
               const int len = load(context_lens + row);
               copy_tile_xor16<64, 256, 128>(q_tile, q + (long long)row * 8192, thread);
               cp_async_commit();

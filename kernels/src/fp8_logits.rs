@@ -11,17 +11,18 @@ use crate::cases::logits::LogitsSpec;
 use crate::cases::logits_list::logits_specs;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::{STAGES, fp8_ctas_per_sm, fp8_logits_stages};
+use crate::launch::{STAGES, Schedule, fp8_logits_launch, fp8_warpgroups_per_sm};
 use crate::reference::bounds::{C_MMA_FP8, C_WGMMA_FP8};
 
 /// logits[r, p] = k_scales[p] * sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
-/// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and rings of its own
-/// for them and for their scales. On Hopper, whose `mma.sync` has no fp8, the four warps multiply together by `wgmma`, the
-/// queries in shared memory; elsewhere each for itself, the queries in registers.
-#[kernel(warps = 4, ctas_per_sm = fp8_ctas_per_sm(target))]
+/// The warpgroups of a row's CTAs take its pages in turn, at most 32 each; a warp has 16 keys of each page, and rings of its
+/// own for them and for their scales. On Hopper, whose `mma.sync` has no fp8, the four warps multiply together by `wgmma`,
+/// the queries in shared memory; elsewhere each for itself, the queries in registers.
+#[kernel(warps = 4 * warpgroups as u32, ctas_per_sm = fp8_warpgroups_per_sm(target) / warpgroups as u32)]
 pub fn fp8_paged_mqa_logits(
     #[comptime] heads: i32,
+    #[comptime] warpgroups: i32,
     #[comptime] stages: i32,
     #[comptime] target: Target,
     #[read] q: Slice<e4m3>,
@@ -34,10 +35,11 @@ pub fn fp8_paged_mqa_logits(
     table_pages: Scalar<i32>,
     clean_to: Scalar<i32>,
 ) {
-    let warpgroup = target.capability() == 90;
-    let (request, first, splits) = (cta::z(), cta::y(), grid::y());
+    let wgmma = target.capability() == 90;
+    let request = cta::z();
     let row = request * grid::x() + cta::x();
-    let keys = warp::id() * 16;
+    let (first, splits) = (cta::y() * warpgroups + warpgroup::id(), grid::y() * warpgroups);
+    let keys = warpgroup::warp() * 16;
     let q_tile = shared::<e4m3>([heads, 128]).swizzle(Xor16);
     let ring = shared::<e4m3>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
     let scale_ring = shared::<f32>([1, 16]).stages(stages).per_warp();
@@ -50,7 +52,6 @@ pub fn fp8_paged_mqa_logits(
     let len = context_lens.at(row).load();
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
-    let w = weights.at(row * heads).load_cols(heads);
     let step = splits * 64;
 
     let (k, scales) = (k_pages.skip(keys * 128), k_scales.skip(keys));
@@ -69,13 +70,14 @@ pub fn fp8_paged_mqa_logits(
     for s in 0..stages {
         fetch_next(s.into());
     }
+    let w = weights.at(row * heads).load_cols(heads);
 
     wait_all_but(stages);
-    if warpgroup {
+    if wgmma {
         fence::async_proxy();
     }
     cta::sync();
-    let queries = (!warpgroup).then(|| q_tile.load_b());
+    let queries = (!wgmma).then(|| q_tile.load_b());
 
     section("A page a turn");
     let mut scores = logits.row(row).at(first * 64 + keys);
@@ -104,7 +106,8 @@ pub fn fp8_paged_mqa_logits(
     pdl::launch_dependents();
 
     section("What the caller wants cleaned, past the row's end");
-    for p in (len + first * 128 + thread::id()..clean_to).step_by(splits * 128) {
+    let threads = warpgroups * 128;
+    for p in (len + cta::y() * threads + thread::id()..clean_to).step_by(splits * 128) {
         logits.row(row).at(p).store(f32::NEG_INFINITY);
     }
 }
@@ -118,25 +121,34 @@ pub fn entry() -> Entry {
         source: include_str!("fp8_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            let variant = |heads| Variant {
-                label: format!("H={heads}"),
-                kernel: fp8_paged_mqa_logits(heads, fp8_logits_stages(target), target),
+            let variant = |label, heads, warpgroups, stages| Variant {
+                label,
+                kernel: fp8_paged_mqa_logits(heads, warpgroups, stages, target),
                 cases: Box::new(move |scale| {
                     let specs = logits_specs(KeyFormat::Fp8, heads as usize, scale).into_iter();
                     specs.map(|spec| LogitsSpec { c: c_fp8(target), ..spec }.case()).collect()
                 }),
             };
-            [16, 32, 64].map(variant).into()
+            let of_heads = [16, 32, 64].into_iter();
+            if target.capability() != 90 {
+                return of_heads.map(|heads| variant(format!("H={heads}"), heads, 1, STAGES)).collect();
+            }
+            let alone = of_heads.clone().map(|heads| variant(format!("H={heads}"), heads, 1, 3));
+            let pairs = of_heads.map(|heads| variant(format!("H={heads} paired"), heads, 2, 3));
+            alone.chain(pairs).collect()
         },
         benchmark: Some(Benchmark {
             axes: logits::AXES,
             sizes: logits::sizes,
             configurations: |size, machine| {
-                let target = machine.target;
-                let rule = fp8_logits_stages(target);
-                let stages = if rule == STAGES { [STAGES, STAGES + 1] } else { [rule, STAGES] };
-                logits::schedules(size, machine, fp8_ctas_per_sm(target), &stages, |stages| {
-                    fp8_paged_mqa_logits(size.heads as i32, stages, target)
+                let (batch, next_n) = (size.batch as usize, size.next_n as usize);
+                let rule = fp8_logits_launch(machine.target, batch, next_n, size.max_len().into(), machine.sms);
+                let (warpgroups, stages): (&[i32], _) =
+                    if machine.target.capability() == 90 { (&[1, 2, 4], [2, 3]) } else { (&[1], [STAGES, STAGES + 1]) };
+                let with = |&warpgroups: &i32| stages.map(|stages| Schedule { warpgroups, stages });
+                let schedules: Vec<_> = warpgroups.iter().flat_map(with).collect();
+                logits::configurations(size, rule, &schedules, |Schedule { warpgroups, stages }| {
+                    fp8_paged_mqa_logits(size.heads as i32, warpgroups, stages, machine.target)
                 })
             },
             work: |size| logits::work(KeyFormat::Fp8, size),

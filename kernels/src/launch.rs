@@ -8,8 +8,8 @@ use lathe_codegen::target::Target;
 
 use crate::contract::PAGE_SLOTS;
 
-/// Most pages that one CTA walks: their ids lie in one register of each lane of a warp.
-pub const MAX_PAGES_PER_CTA: u64 = 32;
+/// Most pages that a group of four warps walks: their ids lie in one register of each lane of a warp.
+pub const MAX_WALK: u64 = 32;
 
 /// Stages of a ring that leave room for another CTA on every target.
 pub const STAGES: i32 = 2;
@@ -20,14 +20,41 @@ pub const DEEP_STAGES: i32 = 5;
 /// CTAs of the bf16 logits kernel on an SM.
 pub const BF16_CTAS_PER_SM: u32 = 2;
 
-/// CTAs of the fp8 logits kernel on an SM: queries that lie in shared memory, for `wgmma`, leave registers for a fourth.
-pub fn fp8_ctas_per_sm(target: Target) -> u32 {
+/// Warps of four of the fp8 logits kernel on an SM: queries that lie in shared memory, for `wgmma`, leave registers for a
+/// fourth.
+pub fn fp8_warpgroups_per_sm(target: Target) -> u32 {
     if target.capability() == 90 { 4 } else { 3 }
 }
 
-/// Stages of the fp8 logits kernel's rings.
-pub fn fp8_logits_stages(target: Target) -> i32 {
-    if target.capability() == 90 { 3 } else { STAGES }
+/// What a logits kernel is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Groups of four warps a CTA, which share the queries; each walks pages of its own.
+    pub warpgroups: i32,
+    /// Stages of each warp's ring.
+    pub stages: i32,
+}
+
+/// Schedule and grid of the fp8 logits kernel.
+///
+/// On Hopper, once there are more pages than SMs and while they make one wave of CTAs, two warpgroups share the queries. An
+/// SM has registers for two such CTAs and no third; of the smallest ones, four are meant to be on an SM and five fit, so that
+/// under programmatic edges those of the next launch gather where SMs end first. A page an SM, and many waves, go best with
+/// the smallest CTAs. Three stages, but two where one wave makes the longest walks.
+pub fn fp8_logits_launch(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> (Schedule, [u32; 3]) {
+    let warpgroups_per_sm = fp8_warpgroups_per_sm(target);
+    let [x, splits, z] = logits_grid(warpgroups_per_sm, batch, next_n, max_len, sms);
+    if target.capability() != 90 {
+        return (Schedule { warpgroups: 1, stages: STAGES }, [x, splits, z]);
+    }
+    let (rows, pages) = ((batch * next_n) as u64, max_len.div_ceil(PAGE_SLOTS as u64));
+    let walk = longest_walk(rows, pages, sms, warpgroups_per_sm);
+    let one_wave = rows * pages <= 2 * walk * u64::from(warpgroups_per_sm) * u64::from(sms);
+    let schedule = Schedule {
+        warpgroups: if one_wave && rows * pages > u64::from(sms) { 2 } else { 1 },
+        stages: if walk == MAX_WALK { 2 } else { 3 },
+    };
+    (schedule, [x, splits.div_ceil(schedule.warpgroups.unsigned_abs()), z])
 }
 
 /// Pages that a CTA of a logits kernel walks in the longest launch, from `rows` query rows and the longest length allowed.
@@ -40,14 +67,15 @@ fn longest_walk(rows: u64, pages: u64, sms: u32, ctas_per_sm: u32) -> u64 {
     let one_wave = (rows * pages).div_ceil(wave).max(1).next_power_of_two();
     // Twice the largest walk is still better as two waves of it than as many of 16.
     match one_wave {
-        walk if walk <= 2 * MAX_PAGES_PER_CTA => walk.min(MAX_PAGES_PER_CTA),
+        walk if walk <= 2 * MAX_WALK => walk.min(MAX_WALK),
         _ if ctas_per_sm == 2 => 16,
         _ => 11,
     }
 }
 
 /// Grid of the logits kernels: `[next_n, splits, batch]`, or zeros where there is nothing to do. The rows of a request,
-/// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`] or that of [`fp8_ctas_per_sm`].
+/// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`], or [`fp8_warpgroups_per_sm`]
+/// for CTAs of one warpgroup.
 pub fn logits_grid(ctas_per_sm: u32, batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
     logits_grid_of_walk(batch, next_n, max_len, longest_walk((batch * next_n) as u64, pages, sms, ctas_per_sm))
@@ -121,13 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn four_ctas_on_an_sm_halve_the_walk() {
-        let splits = |rows, max_len| logits_grid(fp8_ctas_per_sm(Target::Sm90a), rows, 1, max_len, SMS)[1];
-        assert_eq!(splits(1, 16_384), 256); // a page a CTA
-        assert_eq!(splits(1, 65_536), 1024 / 2);
-        assert_eq!(splits(16, 16_384), 256 / 8);
-        assert_eq!(splits(64, 16_384), 256 / 32);
-        assert_eq!(splits(128, 65_536), 1024_u32.div_ceil(11)); // many waves
+    fn two_warpgroups_share_the_queries_while_one_wave_has_several_pages_an_sm() {
+        let launch = |rows, max_len| {
+            let (schedule, [1, splits, _]) = fp8_logits_launch(Target::Sm90a, rows, 1, max_len, SMS) else { panic!() };
+            (splits, schedule.warpgroups, schedule.stages)
+        };
+        assert_eq!(launch(1, 4_096), (64, 1, 3)); // a page an SM
+        assert_eq!(launch(1, 16_384), (128, 2, 3)); // a page a warpgroup
+        assert_eq!(launch(1, 65_536), (1024 / 2 / 2, 2, 3));
+        assert_eq!(launch(16, 16_384), (256 / 8 / 2, 2, 3));
+        assert_eq!(launch(64, 16_384), (256 / 32 / 2, 2, 2));
+        assert_eq!(launch(128, 65_536), (1024_u32.div_ceil(11), 1, 3)); // many waves
+        let elsewhere = fp8_logits_launch(Target::Sm120a, 16, 1, 16_384, 188);
+        assert_eq!(elsewhere, (Schedule { warpgroups: 1, stages: 2 }, [1, 256 / 8, 16]));
     }
 
     #[test]
@@ -157,7 +191,7 @@ mod tests {
                 let [_, splits, _] = logits_grid(2, rows, 1, u64::from(max_pages) * 64, sms);
                 assert!((1..=max_pages).contains(&splits));
                 let most = pages_per_cta(max_pages, splits);
-                assert!(u64::from(most) <= MAX_PAGES_PER_CTA, "rows {rows} max {max_pages} sms {sms}: {most}");
+                assert!(u64::from(most) <= MAX_WALK, "rows {rows} max {max_pages} sms {sms}: {most}");
             }
         }
     }

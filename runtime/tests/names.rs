@@ -32,7 +32,8 @@ fn ptx(kernel: &Kernel) -> String {
     let compiled = compiler.compile(&cuda.source, target);
     let ptx = compiled.unwrap_or_else(|error| panic!("{error}\n{}", cuda.source)).ptx;
     let code = ptx.split(".section").next().unwrap_or_default();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with(".loc") && !line.starts_with("//"));
+    let place = |line: &str| [".loc", ".file"].iter().any(|directive| line.trim_start().starts_with(directive));
+    let lines = code.lines().filter(|line| !place(line) && !line.starts_with("//"));
     lines.map(|line| format!("{}\n", line.replace(&cuda.entry, "entry"))).collect()
 }
 

@@ -265,6 +265,17 @@ __device__ __forceinline__ void store_x2(void* p, const long long (&v)[2]) {
 }";
 }
 
+static LOAD_IF: Helper = Helper {
+    name: "load_if",
+    text: "\
+// The address is computed beforehand, so that the load is not late: the compiler would do it where the mask holds.
+template <class T, class Other>
+__device__ __forceinline__ T load_if(bool mask, const T* p, Other otherwise) {
+  asm volatile(\"\" : \"+l\"(p));
+  return mask ? load(p) : otherwise;
+}",
+};
+
 fn load_helper(dtype: Dtype) -> &'static Helper {
     match dtype {
         Dtype::I32 => &LOAD_I32,
@@ -298,12 +309,12 @@ fn print_load(cx: &mut Cx<'_, '_>) {
     let Type::Vector { dtype, .. } = ty else {
         let dtype = ty.dtype().unwrap_or(Dtype::I32);
         cx.require(load_helper(dtype));
-        let loaded = Expr::call("load", &[&place]);
         let value = if masked {
+            cx.require(&LOAD_IF);
             let (mask, otherwise) = (cx.operand(1), cx.operand(2));
-            Expr::conditional(&mask, &loaded, &otherwise)
+            Expr::call("load_if", &[&mask, &place, &otherwise])
         } else {
-            loaded
+            Expr::call("load", &[&place])
         };
         let name = cx.result(0, &hint);
         return cx.line(&format!("const {} {name} = {value};", ctype(dtype)));
@@ -507,7 +518,7 @@ mod tests {
                   unsigned keys_value[4];
                   load_x4(keys_value, keys + lane * 8);
                   store_x4(copy + lane * 8, keys_value);
-                  const int lens_value = lane < 4 ? load(lens + lane) : 0;
+                  const int lens_value = load_if(lane < 4, lens + lane, 0);
                   *out = lens_value;
                 global.store
                   const int lane = threadIdx.x % 32;

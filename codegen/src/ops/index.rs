@@ -7,7 +7,7 @@ use crate::cuda::{Cx, Emit, Expr};
 use crate::dtype::Dtype;
 use crate::handles::{Handle, Scalar};
 use crate::ir::{Attrs, Type};
-use crate::trace::emit;
+use crate::trace::{emit, with};
 
 /// The ops of this file.
 pub static FAMILY: Family = Family { name: "index", source: include_str!("index.rs"), ops: &[&INDEX] };
@@ -79,6 +79,25 @@ indices! {
     grid_y "grid.y";
     /// CTAs of the grid in z.
     grid_z "grid.z";
+}
+
+/// The index of the warp's group of four in its CTA. Lane 0 hands it to the others: the compiler sees that a warp has one,
+/// and branches that depend on it as one.
+#[track_caller]
+pub fn warpgroup_id() -> Scalar<i32> {
+    match with(|builder| builder.warps()) {
+        0..=4 => Scalar::from(0),
+        _ => (warp_id() / 4).of_lane(0),
+    }
+}
+
+/// The warp's index in its group of four, 0 to 3.
+#[track_caller]
+pub fn warp_of_group() -> Scalar<i32> {
+    match with(|builder| builder.warps()) {
+        0..=4 => warp_id(),
+        _ => warp_id() % 4,
+    }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn work(size: &Size) -> Result<Work, SizeError> {
         flops: 2 * keys * heads * 128,
         multiplies: Some(Dtype::Bf16),
         chain: 2,
-        turns: pages,
+        turns: pages * 4, // four warps a page
     })
 }
 

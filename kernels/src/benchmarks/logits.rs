@@ -3,9 +3,10 @@
 //! The pool repeats a block of random pages, so that gigabytes cost no more than megabytes to make; every page of the
 //! pool is still a page of its own in memory. Rows follow a shuffled block table whose tail is `i32::MAX`.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
-use lathe_codegen::benchmark::{Axis, Configuration, Content, Machine, Memory, Role, Size, SizeError, Work, Workload};
+use lathe_codegen::benchmark::{Axis, Configuration, Content, Memory, Role, Size, SizeError, Work, Workload};
 use lathe_codegen::contract::{Arg, POISON, ScalarValue, Verdict};
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::ir::Kernel;
@@ -17,7 +18,7 @@ use crate::cases::Noise;
 use crate::contract::logits::MAX_ROWS;
 use crate::contract::rules::lens_ratio_1;
 use crate::contract::{HEAD_DIM, HEADS, KeyFormat, MAX_NEXT_N, PAGE_SLOTS, SCALES_OFFSET};
-use crate::launch::{MAX_PAGES_PER_CTA, logits_grid, logits_grid_of_walk};
+use crate::launch::{MAX_WALK, Schedule, logits_grid_of_walk};
 use crate::reference::bounds::{C_MMA_BF16, C_WGMMA_FP8, Diff, MAX_DIFF};
 use crate::reference::convert::{f64_to_bf16, f64_to_e4m3};
 use crate::reference::logits::{Key, Logit, QueryRow};
@@ -45,32 +46,39 @@ pub fn sizes() -> Vec<Size> {
     .into()
 }
 
-/// The kernel under the launch rule's grid and with the first of `stages`, then under the grids of other walks and with
-/// the others.
-pub fn schedules(
+/// Warps that make the logits of a page together.
+const WARPS_A_PAGE: u64 = 4;
+
+/// Few groups of warps leave SMs idle, and very many cost time to start: a search skips them, but for a page a group.
+const USEFUL_GROUPS: RangeInclusive<u64> = 200..=12_000;
+
+/// The kernel as the launch rule has it, then with each of `schedules` and the grids of all walks.
+pub fn configurations(
     size: &Size,
-    machine: Machine,
-    ctas_per_sm: u32,
-    stages: &[i32],
-    kernel: impl Fn(i32) -> Result<Kernel, TraceErrors>,
+    rule: (Schedule, [u32; 3]),
+    schedules: &[Schedule],
+    kernel: impl Fn(Schedule) -> Result<Kernel, TraceErrors>,
 ) -> Vec<Configuration> {
     let (batch, next_n, max_len) = (size.batch as usize, size.next_n as usize, u64::from(size.max_len()));
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    let rule = logits_grid(ctas_per_sm, batch, next_n, max_len, machine.sms);
-    let others = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_PAGES_PER_CTA].into_iter().filter(|walk| *walk <= pages);
-    let others = others.map(|walk| logits_grid_of_walk(batch, next_n, max_len, walk));
-    let mut grids = vec![rule];
-    grids.extend(others.filter(|grid| *grid != rule));
-    let configuration = |stages: i32, grid: [u32; 3]| Configuration {
-        parameters: vec![
-            ("pages_per_cta", pages.div_ceil(u64::from(grid[1].max(1))) as u32),
-            ("stages", stages.unsigned_abs()),
-        ],
-        kernel: kernel(stages),
-        grid,
+    let many_warpgroups = schedules.iter().any(|schedule| schedule.warpgroups > 1);
+    let configuration = |(schedule, grid): (Schedule, [u32; 3])| {
+        let pages_per_cta = pages.div_ceil(u64::from(grid[1].max(1))) as u32;
+        let mut parameters = vec![("pages_per_cta", pages_per_cta), ("stages", schedule.stages.unsigned_abs())];
+        parameters.extend(many_warpgroups.then_some(("warpgroups", schedule.warpgroups.unsigned_abs())));
+        Configuration { parameters, kernel: kernel(schedule), grid }
     };
-    let with = |stages: &i32| grids.iter().map(|grid| configuration(*stages, *grid)).collect::<Vec<_>>();
-    stages.iter().flat_map(with).collect()
+    let of_schedule = |schedule: &Schedule| {
+        let (schedule, warpgroups) = (*schedule, u64::from(schedule.warpgroups.unsigned_abs()));
+        let walks = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_WALK].into_iter().filter(move |walk| *walk <= pages);
+        let grids = walks.map(move |walk| (walk, logits_grid_of_walk(batch, next_n, max_len, walk * warpgroups)));
+        let useful = grids.filter(move |(walk, [x, splits, z])| {
+            *walk == 1 || USEFUL_GROUPS.contains(&(u64::from(x * splits * z) * warpgroups))
+        });
+        useful.map(move |(_, grid)| (schedule, grid))
+    };
+    let others = schedules.iter().flat_map(of_schedule).filter(|other| *other != rule);
+    std::iter::once(rule).chain(others).map(configuration).collect()
 }
 
 /// Refuses sizes that no kernel computes.
@@ -92,7 +100,7 @@ pub fn work(format: KeyFormat, size: &Size) -> Result<Work, SizeError> {
         entries += pages(len.into());
         for row in lens_ratio_1(len as i32, size.next_n as i32) {
             logits += row as u64;
-            turns += pages(row as u64);
+            turns += pages(row as u64) * WARPS_A_PAGE;
         }
     }
     let rows = u64::from(size.batch) * u64::from(size.next_n);
@@ -432,7 +440,7 @@ mod tests {
             flops: 2 * 2 * 128 * 64 * 128,
             multiplies: Some(Dtype::E4m3),
             chain: 2,
-            turns: 4,
+            turns: 4 * 4,
         };
         assert_eq!(work, expected);
     }

@@ -63,6 +63,9 @@ impl List {
         self.add("empty batch", 1, vec![], |s| s.max_len = 64);
         self.add("zero rows between long ones", 1, vec![0, 700, 0, 0, 650, 0], |s| s.sms = 1);
         self.add("one long row, many pages a CTA", 1, vec![2_500], |s| s.sms = 1);
+        self.add("whole pages, fewer than the table has", 1, vec![64 * 32], |s| {
+            (s.max_len, s.sms, s.tail) = (64 * 34, 1, TableTail::IntMax);
+        });
         self.add("32 pages a CTA", 1, vec![64 * 33 - 5], |s| (s.max_len, s.sms) = (64 * 64, 1));
         self.add("captured for 8,192, replayed for 100", 1, vec![100, 65], |s| (s.max_len, s.sms) = (8_192, 16));
         self.add("planned for 64, launched with more", 1, vec![300, 0, 65, 129], |s| s.planned_len = Some(64));
@@ -92,7 +95,7 @@ impl List {
                 s.tail = TableTail::IntMax;
             });
         }
-        self.add("packed pages past 2^31 elements, one CTA a row", 1, vec![758], |s| {
+        self.add("packed pages past 2^31 elements, one CTA a row", 1, vec![64 * 32 - 10], |s| {
             (s.page_stride, s.pages, s.sms) = (PACKED_PAGE_STRIDES[0], Pages::Shuffled { first: FIRST_FAR_PAGE }, 1);
         });
         self.add("gaps between rows of table and logits", 2, vec![100, 101, 40, 41], |s| {

@@ -4,7 +4,7 @@ use lathe_codegen::dtype::Dtype;
 
 use super::tensor::VECTOR_BYTES;
 use super::{ContractError, HEAD_DIM, HEADS, KeyFormat, MAX_NEXT_N, PAGE_SLOTS, Tensor};
-use crate::launch::MAX_PAGES_PER_CTA;
+use crate::launch::MAX_WALK;
 
 /// The tensors of a call, as the caller holds them.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,18 +145,19 @@ impl LogitsShape {
         self.batch * self.next_n
     }
 
-    /// Checks the `splits` of a grid: the CTAs that share the pages of a row, each of at most
-    /// [`MAX_PAGES_PER_CTA`](crate::launch::MAX_PAGES_PER_CTA).
+    /// Checks `splits`, the groups of four warps that share the pages of a row, each of at most [`MAX_WALK`]: the grid's y
+    /// times the warpgroups of a CTA.
     ///
     /// # Errors
-    /// A number that leaves a CTA more pages of the longest row than it can walk.
+    /// A number that leaves a group more pages of the longest row than it can walk.
     pub fn check_splits(&self, splits: u32) -> Result<(), ContractError> {
         let pages = self.max_len.div_ceil(PAGE_SLOTS as u64);
-        let least = pages.div_ceil(MAX_PAGES_PER_CTA).max(1);
+        let least = pages.div_ceil(MAX_WALK).max(1);
         if u64::from(splits) >= least {
             return Ok(());
         }
-        let accepted = format!("{least} or more: a CTA walks at most {MAX_PAGES_PER_CTA} of a row's {pages} pages");
+        let accepted =
+            format!("{least} or more: a group of four warps walks at most {MAX_WALK} of a row's {pages} pages");
         Err(ContractError::Scalar { arg: "splits", got: splits.into(), accepted })
     }
 
@@ -359,7 +360,7 @@ mod tests {
         assert!(shape.check_splits(3).is_ok());
         assert_eq!(
             shape.check_splits(2).unwrap_err().to_string(),
-            "`splits` is 2, accepted: 3 or more: a CTA walks at most 32 of a row's 65 pages"
+            "`splits` is 2, accepted: 3 or more: a group of four warps walks at most 32 of a row's 65 pages"
         );
     }
 

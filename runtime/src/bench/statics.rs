@@ -64,8 +64,8 @@ impl StaticFigures {
         self.threads.div_ceil(32)
     }
 
-    /// What all warps of a CTA do in a turn of the main loop, given what one does. A turn of the logits kernels is a
-    /// tile of 64 keys.
+    /// What all warps of a CTA do in a turn of the main loop, given what one does. In a turn of the logits
+    /// kernels, four warps make a tile of 64 keys.
     pub fn of_a_turn(&self, of_a_warp: usize) -> usize {
         of_a_warp * self.warps() as usize
     }
@@ -191,9 +191,8 @@ pub fn predict(card: &Card, work: &Work, figures: &StaticFigures) -> Prediction 
     };
     let sm_clocks = f64::from(card.sms) * card.clock;
     let tensor = work.flops as f64 / (rate * sm_clocks) * us;
-    let warps = f64::from(figures.warps());
     let of_a_turn = figures.loop_instructions as f64;
-    let issue = work.turns as f64 * warps * of_a_turn / (SCHEDULERS * sm_clocks) * us;
+    let issue = work.turns as f64 * of_a_turn / (SCHEDULERS * sm_clocks) * us;
     let first_turn = if work.turns > 0 { of_a_turn * CLOCKS / card.clock * us } else { 0.0 };
     let latency = START + f64::from(work.chain) * LOAD + first_turn;
     Prediction { us: latency + memory.max(tensor).max(issue), memory, tensor, issue, latency }
@@ -239,7 +238,7 @@ mod tests {
             written: keys * 4,
             flops: 2 * keys * 64 * 128,
             multiplies: Some(Dtype::Bf16),
-            turns: keys / 64,
+            turns: keys / 64 * 4,
             chain: 2,
             ..Work::default()
         };
