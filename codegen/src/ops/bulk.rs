@@ -293,36 +293,15 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            bulk.load
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int thread = threadIdx.x;
-              const unsigned tile0 = shared;  // f32 [4][32]
-              const unsigned tile1 = shared + 512;  // 1 mbarrier
-              if (thread == 0) {
-                mbarrier_init(tile1, 1);
-                fence_mbarrier_init();
-                mbarrier_arrive_expect_tx(tile1, 512);
-                bulk_load(tile0, x + 0 * x_stride, 512, tile1);
-              }
-              __syncthreads();
-              mbarrier_wait(tile1, 0);
-            bulk.store, bulk.commit, bulk.wait
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int thread = threadIdx.x;
-              const int warp = threadIdx.x / 32;
-              const int lane = threadIdx.x % 32;
-              const unsigned tile0 = shared;  // f32 [4][32]
-              store_shared_float(tile0 + warp * 128 + lane * 4, 1.0f);
-              fence_async_proxy();
-              __syncthreads();
-              if (thread == 0) {
-                bulk_store(out, tile0, 512);
-                bulk_commit();
-                bulk_wait<0>();
-              }
-        "#]],
+                bulk.load
+                    bulk_load(tile0, x + 0 * x_stride, 512, tile1);
+                bulk.store
+                    bulk_store(out, tile0, 512);
+                bulk.commit
+                    bulk_commit();
+                bulk.wait
+                    bulk_wait<0>();
+            "#]],
         );
     }
 

@@ -257,15 +257,14 @@ mod tests {
             expect![[r#"
                 if
                   if (x > 0) {
-                    *out = x;
                   } else {
-                    *out = -x;
                   }
-                for, var, var.get, var.set
+                for, var, var.set
                   int sum = 0;
                   for (int i = 0; i < x; ++i) {
                     sum += i;
                   }
+                var.get
                   *out = sum;
                 section
                   // Everything that follows.

@@ -200,17 +200,13 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            cp_async.tile, cp_async.commit, cp_async.wait
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int warp = threadIdx.x / 32;
-              const int lane = threadIdx.x % 32;
-              const unsigned tile0 = shared + warp * 4096;  // bf16 [16][128] of each warp, xor16
-              copy_tile_xor16<16, 256, 32>(tile0, k + (unsigned)((int)blockIdx.x * 4 + warp) * k_stride, lane);
-              cp_async_commit();
-              cp_async_wait<0>();
-              __syncwarp();
-        "#]],
+                cp_async.tile
+                  copy_tile_xor16<16, 256, 32>(tile0, k + (unsigned)((int)blockIdx.x * 4 + warp) * k_stride, lane);
+                cp_async.commit
+                  cp_async_commit();
+                cp_async.wait
+                  cp_async_wait<0>();
+            "#]],
         );
     }
 }

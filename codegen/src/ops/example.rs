@@ -43,20 +43,31 @@ fn print(kernel: &crate::ir::Kernel) -> Result<crate::cuda::Cuda, crate::cuda::C
     kernel.cuda(Target::Sm120a).or_else(|_| kernel.cuda(Target::Sm90a))
 }
 
-/// Compares the CUDA of a family's examples, each body once, with a snapshot.
+/// Compares with a snapshot what each op of a family prints in its example: the statements that are its own or, where it is
+/// part of another's expression, the whole kernel.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn check(family: &super::Family, expected: expect_test::Expect) {
     let mut shown: Vec<(String, Vec<&str>)> = Vec::new();
     for op in family.ops {
         let kernel = kernel("example", op.example).unwrap_or_else(|errors| panic!("`{}`: {errors}", op.name));
-        let source = print(&kernel).expect("prints").source;
-        let body = source.split_once("example(").map_or(source.as_str(), |(_, entry)| entry);
-        let body = body.split_once(") {\n").map_or(body, |(_, body)| body);
-        let body = body.strip_suffix("}\n").unwrap_or(body);
-        match shown.iter_mut().find(|(text, _)| text == body) {
+        let insts = kernel.insts();
+        let places: Vec<Loc> =
+            insts.iter().filter(|(_, inst)| std::ptr::eq(inst.op, *op)).map(|(_, inst)| inst.loc).collect();
+        let cuda = print(&kernel).expect("prints");
+        let lines = cuda.source.lines().zip(&cuda.lines).skip_while(|(line, _)| !line.contains("example("));
+        let entry = lines.skip_while(|(line, _)| !line.ends_with(") {")).skip(1).take_while(|(line, _)| *line != "}");
+        let own = entry.clone().filter(|(_, loc)| loc.is_some_and(|loc| places.contains(&loc)));
+        let text = |lines: &mut dyn Iterator<Item = (&str, &Option<Loc>)>| -> String {
+            lines.map(|(line, _)| format!("{line}\n")).collect()
+        };
+        let mut body = text(&mut own.clone());
+        if body.is_empty() {
+            body = text(&mut entry.clone());
+        }
+        match shown.iter_mut().find(|(text, _)| *text == body) {
             Some((_, ops)) => ops.push(op.name),
-            None => shown.push((body.to_owned(), vec![op.name])),
+            None => shown.push((body, vec![op.name])),
         }
     }
     let text: String = shown.iter().map(|(body, ops)| format!("{}\n{body}", ops.join(", "))).collect();

@@ -514,14 +514,10 @@ mod tests {
                   const float weights_value = load(weights + blockIdx.y * weights_stride);
                   *out = weights_value;
                 global.load
-                  const int lane = threadIdx.x % 32;
                   unsigned keys_value[4];
                   load_x4(keys_value, keys + lane * 8);
-                  store_x4(copy + lane * 8, keys_value);
                   const int lens_value = load_if(lane < 4, lens + lane, 0);
-                  *out = lens_value;
                 global.store
-                  const int lane = threadIdx.x % 32;
                   if (lane < 4) scores[lane] = 1.0f;
             "#]],
         );

@@ -427,34 +427,24 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            mbarrier.array, mbarrier.init, mbarrier.arrive, mbarrier.arrive_expect_tx, mbarrier.wait
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int thread = threadIdx.x;
-              const unsigned tile0 = shared;  // 2 mbarriers
-              const unsigned tile1 = shared + 128;  // 2 mbarriers
-              if (thread == 0) {
-                mbarrier_init(tile0, 1);
-                mbarrier_init(tile0 + 8, 1);
-                mbarrier_init(tile1, 128);
-                mbarrier_init(tile1 + 8, 128);
-                fence_mbarrier_init();
-              }
-              __syncthreads();
-              const unsigned tile2 = shared + 256;  // f32 [2 stages][4][32]
-              if (thread == 0) {
-                mbarrier_wait(tile1, 0 ^ 1);
-                mbarrier_arrive_expect_tx(tile0, 512);
-                bulk_load(tile2, x + 0 * x_stride, 512, tile0);
-              }
-              mbarrier_wait(tile0, 0);
-              mbarrier_arrive(tile1);
-            mbarrier.arrive_after_copies
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const unsigned tile0 = shared;  // 1 mbarrier
-              mbarrier_arrive_after_copies(tile0);
-        "#]],
+                mbarrier.array
+                  const unsigned tile0 = shared;  // 2 mbarriers
+                  const unsigned tile1 = shared + 128;  // 2 mbarriers
+                mbarrier.init
+                    mbarrier_init(tile0, 1);
+                    mbarrier_init(tile0 + 8, 1);
+                    mbarrier_init(tile1, 128);
+                    mbarrier_init(tile1 + 8, 128);
+                mbarrier.arrive
+                  mbarrier_arrive(tile1);
+                mbarrier.arrive_expect_tx
+                    mbarrier_arrive_expect_tx(tile0, 512);
+                mbarrier.arrive_after_copies
+                  mbarrier_arrive_after_copies(tile0);
+                mbarrier.wait
+                    mbarrier_wait(tile1, 0 ^ 1);
+                  mbarrier_wait(tile0, 0);
+            "#]],
         );
     }
 

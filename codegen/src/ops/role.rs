@@ -157,23 +157,16 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            role
-              const int warp = threadIdx.x / 32;
-              // fetch
-              if (warp == 3) {
-              }
-
-              // multiply
-              if (warp < 3) {
-                named_barrier_sync(1, 96);
-              }
-            role.registers
-              const int warp = threadIdx.x / 32;
-              // everything
-              if (warp < 4) {
-                give_registers<40>();
-              }
-        "#]],
+                role
+                  // fetch
+                  if (warp == 3) {
+                  }
+                  // multiply
+                  if (warp < 3) {
+                  }
+                role.registers
+                    give_registers<40>();
+            "#]],
         );
     }
 

@@ -300,19 +300,14 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-                shared.tile, shared.stage
-                  extern __shared__ __align__(1024) unsigned char shared_memory[];
-                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-                  const int warp = threadIdx.x / 32;
-                  const int lane = threadIdx.x % 32;
+                shared.tile
                   const unsigned tile0 = shared + warp * 8192;  // bf16 [2 stages][16][128] of each warp, xor16
+                shared.stage
                   int stage_index = 0;
                   #pragma unroll 1
                   for (int i = 0; i < 4; ++i) {
-                    copy_tile_xor16<16, 256, 32>(tile0 + stage_index * 4096, k + (unsigned)i * k_stride, lane);
                     stage_index = 1 - stage_index;
                   }
-                  cp_async_wait<0>();
             "#]],
         );
     }

@@ -264,16 +264,13 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            shared.load, shared.store, shared.atomic_add
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int lane = threadIdx.x % 32;
-              const unsigned tile0 = shared;  // i32 [2][64]
-              store_shared(tile0 + lane * 4, 0);
-              const int before = atomic_add_shared(tile0 + 256 + lane * 4, 1);
-              const int element = load_shared(tile0 + 12);
-              *out = before + element;
-        "#]],
+                shared.load
+                  const int element = load_shared(tile0 + 12);
+                shared.store
+                  store_shared(tile0 + lane * 4, 0);
+                shared.atomic_add
+                  const int before = atomic_add_shared(tile0 + 256 + lane * 4, 1);
+            "#]],
         );
     }
 

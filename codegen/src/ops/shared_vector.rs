@@ -171,16 +171,12 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            shared.load_vector, shared.store_vector
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int lane = threadIdx.x % 32;
-              const unsigned tile0 = shared;  // f32 [2][128], xor16
-              float elements[4];
-              load_shared_x4(elements, tile0 + ((lane * 4 * 4) ^ (0 % 8 * 16)));
-              store_shared_x4(tile0 + 512 + ((lane * 4 * 4) ^ (1 % 8 * 16)), elements);
-              *out = elements[3];
-        "#]],
+                shared.load_vector
+                  float elements[4];
+                  load_shared_x4(elements, tile0 + ((lane * 4 * 4) ^ (0 % 8 * 16)));
+                shared.store_vector
+                  store_shared_x4(tile0 + 512 + ((lane * 4 * 4) ^ (1 % 8 * 16)), elements);
+            "#]],
         );
     }
 

@@ -144,10 +144,9 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            shuffle
-              const float x_2 = __shfl_xor_sync(0xffffffffu, x, 1);
-              *out = x + x_2;
-        "#]],
+                shuffle
+                  const float x_2 = __shfl_xor_sync(0xffffffffu, x, 1);
+            "#]],
         );
     }
 }

@@ -267,34 +267,9 @@ mod tests {
             &super::FAMILY,
             expect![[r#"
                 tensor.load
-                  extern __shared__ __align__(1024) unsigned char shared_memory[];
-                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-                  const int thread = threadIdx.x;
-                  const unsigned tile0 = shared;  // bf16 [64][64], xor16
-                  const unsigned tile1 = shared + 8192;  // 1 mbarrier
-                  if (thread == 0) {
-                    mbarrier_init(tile1, 1);
-                    fence_mbarrier_init();
-                    mbarrier_arrive_expect_tx(tile1, 8192);
                     tensor_load_3d(tile0, pages, 64, 0, (int)blockIdx.x, tile1);
-                  }
-                  __syncthreads();
-                  mbarrier_wait(tile1, 0);
                 tensor.store
-                  extern __shared__ __align__(1024) unsigned char shared_memory[];
-                  const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-                  const int thread = threadIdx.x;
-                  const int warp = threadIdx.x / 32;
-                  const int lane = threadIdx.x % 32;
-                  const unsigned tile0 = shared;  // f32 [4][32], xor16
-                  store_shared_float(tile0 + warp * 128 + ((lane * 4) ^ (warp % 8 * 16)), 1.0f);
-                  fence_async_proxy();
-                  __syncthreads();
-                  if (thread == 0) {
                     tensor_store_2d(out, 0, (int)blockIdx.x * 4, tile0);
-                    bulk_commit();
-                    bulk_wait<0>();
-                  }
             "#]],
         );
     }

@@ -205,27 +205,23 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            vector.get, vector.pack
-              const int lane = threadIdx.x % 32;
-              unsigned x_value[2];
-              load_x2(x_value, x + lane * 4);
-              unsigned packed[2];
-              packed[0] = (unsigned)(bf16)(x_value[1] >> 16) | ((unsigned)(bf16)x_value[1] << 16);
-              packed[1] = (unsigned)(bf16)(x_value[0] >> 16) | ((unsigned)(bf16)x_value[0] << 16);
-              store_x2(y + lane * 4, packed);
-            vector.pack_e4m3
-              const int lane = threadIdx.x % 32;
-              float x_value[4];
-              load_x4(x_value, x + lane * 4);
-              const float x_2 = x_value[0];
-              const float x_3 = x_value[1];
-              const float x_4 = x_value[2];
-              const float x_5 = x_value[3];
-              unsigned packed[2];
-              packed[0] = to_e4m3_x4(x_2, x_3, x_4, x_5);
-              packed[1] = to_e4m3_x4(x_2, x_3, x_4, x_5);
-              store_x2(y + lane * 8, packed);
-        "#]],
+                vector.get
+                  const int lane = threadIdx.x % 32;
+                  unsigned x_value[2];
+                  load_x2(x_value, x + lane * 4);
+                  unsigned packed[2];
+                  packed[0] = (unsigned)(bf16)(x_value[1] >> 16) | ((unsigned)(bf16)x_value[1] << 16);
+                  packed[1] = (unsigned)(bf16)(x_value[0] >> 16) | ((unsigned)(bf16)x_value[0] << 16);
+                  store_x2(y + lane * 4, packed);
+                vector.pack
+                  unsigned packed[2];
+                  packed[0] = (unsigned)(bf16)(x_value[1] >> 16) | ((unsigned)(bf16)x_value[1] << 16);
+                  packed[1] = (unsigned)(bf16)(x_value[0] >> 16) | ((unsigned)(bf16)x_value[0] << 16);
+                vector.pack_e4m3
+                  unsigned packed[2];
+                  packed[0] = to_e4m3_x4(x_2, x_3, x_4, x_5);
+                  packed[1] = to_e4m3_x4(x_2, x_3, x_4, x_5);
+            "#]],
         );
     }
 

@@ -156,21 +156,18 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            vote.ballot, vote.any, vote.all
-              const int lane = threadIdx.x % 32;
-              const bool mask = x > lane;
-              const unsigned i = __ballot_sync(0xffffffffu, mask);
-              const bool mask_2 = __any_sync(0xffffffffu, mask);
-              const bool mask_3 = __all_sync(0xffffffffu, mask);
-              *out = mask_2 && !mask_3 ? __popc(i & ((1u << (unsigned)lane) - 1)) : 0;
-            vote.match
-              const unsigned i = __match_any_sync(0xffffffffu, x);
-              *out = __popc(i);
-            vote.reduce
-              const int i = __reduce_max_sync(0xffffffffu, x);
-              const int i_2 = __reduce_min_sync(0xffffffffu, x);
-              *out = i - i_2;
-        "#]],
+                vote.ballot
+                  const unsigned i = __ballot_sync(0xffffffffu, mask);
+                vote.any
+                  const bool mask_2 = __any_sync(0xffffffffu, mask);
+                vote.all
+                  const bool mask_3 = __all_sync(0xffffffffu, mask);
+                vote.match
+                  const unsigned i = __match_any_sync(0xffffffffu, x);
+                vote.reduce
+                  const int i = __reduce_max_sync(0xffffffffu, x);
+                  const int i_2 = __reduce_min_sync(0xffffffffu, x);
+            "#]],
         );
     }
 }

@@ -321,46 +321,19 @@ mod tests {
         super::super::example::check(
             &super::FAMILY,
             expect![[r#"
-            wgmma.product, wgmma.commit, wgmma.wait
-              extern __shared__ __align__(1024) unsigned char shared_memory[];
-              const unsigned shared = (unsigned)__cvta_generic_to_shared(shared_memory);
-              const int thread = threadIdx.x;
-              const int warp = threadIdx.x / 32;
-              const int lane = threadIdx.x % 32;
-              const unsigned tile0 = shared;  // e4m3 [16][128], xor16
-              const unsigned tile1 = shared + 2048 + warp * 2048;  // e4m3 [16][128] of each warp, xor16
-              copy_tile_xor16<16, 128, 128>(tile0, q + 0 * q_stride, thread);
-              cp_async_commit();
-              cp_async_wait<0>();
-              fence_async_proxy();
-              __syncthreads();
-              const unsigned tile1_lane = tile1 + lane % 16 * 128 + ((lane / 16) ^ (lane % 8)) * 16;
-              unsigned a[4][4];
-              #pragma unroll
-              for (int k = 0; k < 4; ++k) {
-                ldmatrix_x4(a[k], tile1_lane ^ (k * 32));
-              }
-              float acc[2][4] = {};
-              wgmma_fence(acc);
-              #pragma unroll
-              for (int k = 0; k < 4; ++k) {
-                wgmma_e4m3(acc, a[k], wgmma_operand(tile0) + k * 2, k);
-              }
-              wgmma_commit();
-              wgmma_wait<0>(acc);
-              const float (&product)[2][4] = acc;
-              float sums[4] = {};
-              #pragma unroll
-              for (int n = 0; n < 2; ++n) {
-                #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                  sums[e] += product[n][e];
-                }
-              }
-              const float row_sum = quad_sum(sums[0] + sums[1], sums[2] + sums[3], lane);
-              const int lane_row = lane / 4 + lane % 2 * 8;
-              if (lane % 4 < 2 && lane_row < 16) scores[lane_row] = row_sum;
-        "#]],
+                wgmma.product
+                  float acc[2][4] = {};
+                  wgmma_fence(acc);
+                  #pragma unroll
+                  for (int k = 0; k < 4; ++k) {
+                    wgmma_e4m3(acc, a[k], wgmma_operand(tile0) + k * 2, k);
+                  }
+                wgmma.commit
+                  wgmma_commit();
+                wgmma.wait
+                  wgmma_wait<0>(acc);
+                  const float (&product)[2][4] = acc;
+            "#]],
         );
     }
 }
