@@ -98,7 +98,8 @@ def read_sanitizer(output: str) -> Cell:
     if racecheck is None and summary is None:
         last = said[-1].strip() if said else (output.strip().splitlines() or ["it says nothing"])[-1]
         return Cell(None, f"did not run: {last}")
-    errors = int((racecheck or summary)[1])
+    # Once a kernel has failed, so does every call behind it: those are counted too, and are no findings.
+    errors = int((racecheck or summary)[1]) - sum(line.startswith("Program hit") for line in said)
     headings = [line for line in said if not line.startswith((" ", "COMPUTE-SANITIZER", "RACECHECK SUMMARY", "ERROR SUMMARY"))]
     kinds = r"Invalid|Misaligned|Uninitialized|Barrier error|Divergent|Potential|(?:Error|Warning): (?:Race|Potential)|Race"
     title = next((line for line in headings if re.match(kinds, line)), headings[0] if headings else "")
