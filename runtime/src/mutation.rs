@@ -18,7 +18,7 @@ use crate::program::Program;
 pub enum Killer {
     /// The IR's verifier, before anything is printed.
     Verifier,
-    /// Printing or compiling it.
+    /// Printing or compiling it to PTX, or reading that.
     Compiler,
     /// A check of the emulator.
     Finding(FindingKind),
@@ -75,7 +75,7 @@ fn killer(kernel: &Kernel, cases: &[&Case], compiler: &Compiler, target: Target)
     if kernel.verify().is_err() {
         return Some(Killer::Verifier);
     }
-    let Ok(program) = Program::compile(compiler, kernel, target) else { return Some(Killer::Compiler) };
+    let Ok(program) = Program::compile_ptx(compiler, kernel, target) else { return Some(Killer::Compiler) };
     let backend = EmulatorBackend::default();
     let Ok(loaded) = backend.load(&program) else { return Some(Killer::Compiler) };
     cases.iter().find_map(|case| [0, 1].into_iter().find_map(|seed| caught(&*loaded, case, seed)))

@@ -53,8 +53,21 @@ pub struct CompilerMessage {
 impl Program {
     /// Prints `kernel` for `target` and compiles it.
     pub fn compile(compiler: &Compiler, kernel: &Kernel, target: Target) -> Result<Program, ProgramError> {
+        Self::made(kernel, target, |source| compiler.compile(source, target))
+    }
+
+    /// The same without machine code, for the emulator alone.
+    pub fn compile_ptx(compiler: &Compiler, kernel: &Kernel, target: Target) -> Result<Program, ProgramError> {
+        Self::made(kernel, target, |source| compiler.compile_ptx(source, target))
+    }
+
+    fn made(
+        kernel: &Kernel,
+        target: Target,
+        compile: impl FnOnce(&str) -> Result<Compiled, CompileError>,
+    ) -> Result<Program, ProgramError> {
         let cuda = kernel.cuda(target)?;
-        match compiler.compile(&cuda.source, target) {
+        match compile(&cuda.source) {
             Ok(compiled) => Ok(Program { kernel: kernel.clone(), cuda, compiled }),
             Err(error) => Err(ProgramError::Compile { cuda: Box::new(cuda), error }),
         }

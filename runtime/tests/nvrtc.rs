@@ -32,6 +32,19 @@ fn every_target_compiles_to_machine_code_ptx_and_figures() {
 }
 
 #[test]
+fn ptx_alone_is_the_same_ptx_without_machine_code() {
+    let toolchain = toolchain();
+    let compiler = Compiler::load(&toolchain).unwrap();
+    for target in Target::ALL {
+        let compiled = compiler.compile_ptx(SOURCE, target).unwrap();
+        // The last line names the folder in which the compiler ran, and one of the two may be from the cache.
+        let code = |ptx: &str| ptx.split("\t.file").next().unwrap().to_owned();
+        assert_eq!(code(&compiled.ptx), code(&compiler.compile(SOURCE, target).unwrap().ptx));
+        assert!(compiled.cubin.is_empty());
+    }
+}
+
+#[test]
 fn the_second_compilation_comes_from_the_cache_and_a_damaged_entry_is_rebuilt() {
     // The compiler of the real home, the cache of an empty one.
     let shared = toolchain();
