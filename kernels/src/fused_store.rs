@@ -7,7 +7,7 @@ use lathe_codegen::contract::Scale;
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::entry::{Entry, Variant};
 use lathe_codegen::prelude::*;
-use lathe_dsl::kernel;
+use lathe_dsl::{device, kernel};
 
 use crate::benchmarks::store;
 use crate::cases::fused::fused_cases;
@@ -93,42 +93,53 @@ pub fn fp8_fused_index_k_store<S: Element>(
 type Values = [Scalar<f32>; 8];
 
 /// RMSNorm: `x * rsqrt(mean(x^2) + eps) * weight`.
-#[track_caller]
+#[device]
 fn normalise(part: Scalar<i32>, x: Values, weight: Slice<f32>, eps: Scalar<f32>) -> Values {
     let squares = x.iter().fold(Scalar::from(0.0f32), |sum, x| x.mul_add(*x, sum));
     let norm = (half_warp(squares, |a, b| a + b) / 128.0 + eps).rsqrt();
     let place = weight.at(part * 8);
     let [low, high] = [0, 4].map(|at| place.at(at).load_vector(4).elements::<4>());
-    from_fn(|i| x[i] * norm * if i < 4 { low[i] } else { high[i - 4] })
+    let normal: Values = from_fn(|i| x[i] * norm * if i < 4 { low[i] } else { high[i - 4] });
+    normal
 }
 
 /// RoPE on dims 64 and up, pairs `(2i, 2i + 1)`: lanes 8 to 15 hold them, four pairs each; the others turn by nothing.
-#[track_caller]
+#[device]
 fn rotate(part: Scalar<i32>, x: Values, position: Scalar<i32>, cos_sin: Slice<f32>) -> Values {
-    let turns = part.ge(8);
+    let turns = part >= 8;
     let angles = cos_sin.at(position * 64 + (part - 8).max(0) * 4);
     let cos = angles.load_vector(4).elements::<4>().map(|cos| turns.select(cos, 1.0f32));
     let sin = angles.at(32).load_vector(4).elements::<4>().map(|sin| turns.select(sin, 0.0f32));
-    from_fn(|i| {
+    let turned: Values = from_fn(|i| {
         let (pair, even, odd) = (i / 2, x[i & !1], x[i | 1]);
         if i % 2 == 0 { even * cos[pair] - odd * sin[pair] } else { even * sin[pair] + odd * cos[pair] }
-    })
+    });
+    turned
 }
 
 /// Walsh-Hadamard of 128 points in natural order, times 128^-0.5. Dim `8 * part + i`: the low 3 bits of the index lie
 /// inside a lane, the upper 4 across the half-warp.
 #[track_caller]
 fn transform(part: Scalar<i32>, x: Values) -> Values {
-    let mut x = x;
-    for bit in [1, 2, 4] {
-        let before = x;
-        x = from_fn(|i| if i & bit == 0 { before[i] + before[i ^ bit] } else { before[i ^ bit] - before[i] });
-    }
-    for bit in [1, 2, 4, 8] {
-        let sign = (part & bit).eq(0).select(1.0f32, -1.0f32);
-        x = x.map(|x| x.mul_add(sign, x.shuffle_xor(bit)));
-    }
-    x.map(|x| x * 128f32.powf(-0.5))
+    let inside = [1, 2, 4].into_iter().fold(x, butterfly);
+    let across = [1, 2, 4, 8].into_iter().fold(inside, |x, bit| butterfly_across(part, x, bit));
+    across.map(|x| x * 128f32.powf(-0.5))
+}
+
+/// Sums and differences of values whose indices differ in `bit`.
+#[device]
+fn butterfly(x: Values, bit: usize) -> Values {
+    let sum: Values = from_fn(|i| if i & bit == 0 { x[i] + x[i ^ bit] } else { x[i ^ bit] - x[i] });
+    sum
+}
+
+/// The same of lanes whose `part` differs in `bit`.
+#[device]
+fn butterfly_across(part: Scalar<i32>, x: Values, bit: i32) -> Values {
+    let sign = ((part & bit) == 0).select(1.0f32, -1.0f32);
+    let other = x.map(|x| x.shuffle_xor(bit));
+    let sum: Values = from_fn(|i| x[i].mul_add(sign, other[i]));
+    sum
 }
 
 /// The kernel that stores bf16, as the program knows it.
