@@ -24,12 +24,11 @@ fn is_equivalent(entry: &Entry, mutant: &Mutant) -> bool {
 }
 
 #[track_caller]
-fn nothing_survives(name: &str) {
+fn nothing_survives(name: &str, target: Target) {
     let entry = entry(name);
-    let variant = (entry.variants)(Target::Sm120a).swap_remove(0);
+    let variant = (entry.variants)(target).swap_remove(0);
     let compiler = Compiler::load(&TOOLCHAIN).expect("NVRTC is here or can be installed");
-    let fates =
-        fates(&variant.kernel.expect("traces"), &(variant.cases)(Scale::Emulator), &compiler, Target::Sm120a, || {});
+    let fates = fates(&variant.kernel.expect("traces"), &(variant.cases)(Scale::Emulator), &compiler, target, || {});
     let survivors: Vec<String> = fates
         .iter()
         .filter(|fate| fate.killer.is_none() && !is_equivalent(&entry, &fate.mutant))
@@ -45,7 +44,7 @@ macro_rules! no_mutant_survives_of {
         mod no_mutant_survives_of {
             $(#[test]
             fn $kernel() {
-                super::nothing_survives(stringify!($kernel));
+                super::nothing_survives(stringify!($kernel), super::Target::Sm120a);
             })*
         }
     };
@@ -59,6 +58,12 @@ no_mutant_survives_of! {
     bf16_fused_index_k_store
     fp8_fused_index_k_store
     topk_page_transform
+}
+
+/// Its body is another: warpgroups, and wgmma.
+#[test]
+fn no_mutant_survives_of_the_fp8_logits_for_hopper() {
+    nothing_survives("fp8_paged_mqa_logits", Target::Sm90a);
 }
 
 #[test]
