@@ -173,13 +173,13 @@ fn a_deleted_cta_barrier_is_a_copy_in_flight_where_the_queries_are_loaded() {
 
 #[test]
 fn a_deleted_warp_barrier_after_the_wait_is_a_race_where_keys_are_loaded() {
-    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 0));
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 1));
     expect_logits(fault, Caught::At(FindingKind::SharedRace, "mma_abt(stage.load_a(), queries)"));
 }
 
 #[test]
 fn a_deleted_warp_barrier_before_the_refill_is_a_race_with_the_refill() {
-    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 1));
+    let fault = Fault::Ir(|kernel| remove(kernel, "barrier.warp", 2));
     expect_logits(fault, Caught::At(FindingKind::SharedRace, "stage.copy_async(k.row(page));"));
 }
 

@@ -40,6 +40,7 @@ pub fn bf16_paged_mqa_logits(
     let my_page = first + lane::id() * splits;
     let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
     let len = context_lens.at(row).load();
+    warp::sync(); // or the assembler asks for the queries first, and the pages, which wait for their ids, come later
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let w = weights.at(row * heads).load_cols(heads);
@@ -173,6 +174,7 @@ mod tests {
               const int my_page = first + lane * splits;
               const int page_ids = load_if(my_page < table_pages, block_table + (unsigned)request * block_table_stride + my_page, 0);
               const int len = load(context_lens + row);
+              __syncwarp();
               copy_tile_xor16<64, 256, 128>(q_tile, q + (long long)row * 8192, thread);
               cp_async_commit();
               const float* weights_at = weights + row * 64;

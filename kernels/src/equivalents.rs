@@ -13,6 +13,12 @@ pub(crate) const LOGITS: &[Equivalent] = &[
         "a launch has at most 65,535 rows, of at most 64 heads: fewer than 2^31 elements",
     ),
     same("warpgroup::id()", "0 becomes 1", "any lane of a warp may tell the others its warpgroup: all have the same"),
+    same("warp::sync(); // or the assembler", "drop `barrier.warp`", "it orders nothing but the instructions"),
+    same(
+        "warp::sync(); // or the assembler",
+        "`barrier.warp` comes after `cp_async.tile`",
+        "it orders nothing but the instructions",
+    ),
     same(".load_if(my_page.lt(table_pages), 0)", "0 becomes 1", "the lanes that get this value are never asked for it"),
 ];
 

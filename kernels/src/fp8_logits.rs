@@ -50,6 +50,7 @@ pub fn fp8_paged_mqa_logits(
     let my_page = first + lane::id() * splits;
     let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
     let len = context_lens.at(row).load();
+    warp::sync(); // or the assembler asks for the queries first, and the pages, which wait for their ids, come later
     q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
     commit();
     let step = splits * 64;

@@ -120,6 +120,13 @@ mod tests {
     }
 
     #[test]
+    fn loads_before_the_first_copy_are_those_to_registers() {
+        let code = sass("ACQBULK\nLDG.E R4, [R2.64]\nLDGSTS R1, [R2]\nLDG.E R6, [R2.64]\nEXIT");
+        let loads = code.global_loads_before_copies();
+        assert_eq!(loads.iter().map(|l| l.offset).collect::<Vec<_>>(), [16]);
+    }
+
+    #[test]
     fn a_branch_around_the_wait_is_found_though_the_wait_comes_first_in_the_listing() {
         let code = sass(
             "@P0 BRA `(.L_skip)

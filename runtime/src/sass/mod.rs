@@ -113,7 +113,17 @@ impl Sass {
     /// Instructions that read global memory on some path from the entry on which no PDL wait (`ACQBULK`) came
     /// before. Every global load, in a kernel without a wait.
     pub fn global_loads_before_pdl_wait(&self) -> Vec<&Instruction> {
-        flow::reachable_without(&self.instructions, "ACQBULK")
+        self.global_loads_before("ACQBULK")
+    }
+
+    /// Instructions that read global memory to registers on some path from the entry on which no asynchronous copy
+    /// (`LDGSTS`) started before. Every such load, in a kernel without copies.
+    pub fn global_loads_before_copies(&self) -> Vec<&Instruction> {
+        self.global_loads_before("LDGSTS").into_iter().filter(|load| load.mnemonic() != "LDGSTS").collect()
+    }
+
+    fn global_loads_before(&self, mnemonic: &str) -> Vec<&Instruction> {
+        flow::reachable_without(&self.instructions, mnemonic)
             .into_iter()
             .map(|index| &self.instructions[index])
             .filter(|instruction| instruction.loads_global())
