@@ -165,7 +165,9 @@ fn sum_pages(#[comptime] fault: Fault, #[read] pages: TensorMap<f32, 3>, #[write
         full.init(1);
         fence::mbarrier_init();
     }
-    warp::sync();
+    if fault != Fault::NoInitSync {
+        warp::sync();
+    }
     let mut sum = Scalar::from(0.0f32);
     for part in 0..3 {
         if lane::id() == 0 {
@@ -429,6 +431,7 @@ fn planted_faults_of_tensor_copies_are_found() {
         (Fault::FewBytes, FindingKind::BarrierMisuse, refill),
         (Fault::OldParity, FindingKind::CopyInFlight, load),
         (Fault::NoWarpSync, FindingKind::SharedRace, refill),
+        (Fault::NoInitSync, FindingKind::SharedRace, "full.at(0).wait(if fault == Fault::OldParity"),
     ] {
         found(&sum_pages(fault).unwrap(), &case, &[kind], at);
     }

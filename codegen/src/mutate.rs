@@ -306,8 +306,9 @@ mod tests {
             })
             .len()
         };
-        let counts = [Rule::DropArrival, Rule::DropFence, Rule::DropCommit, Rule::DropWait].map(count);
-        assert_eq!(counts, [1, 2, 1, 2]);
+        let rules =
+            [Rule::DropArrival, Rule::DropFence, Rule::DropStore, Rule::DropCommit, Rule::DropWait, Rule::LaxWait];
+        assert_eq!(rules.map(count), [1, 2, 1, 1, 2, 1]);
     }
 
     #[test]

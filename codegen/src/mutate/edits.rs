@@ -21,10 +21,10 @@ pub(super) fn edits(kernel: &Kernel, path: &Path, inst: &Inst) -> Vec<Edit> {
                 .flatten()
                 .collect()
         }
-        "pdl.wait" | "mbarrier.wait" | "bulk.wait" => {
+        "pdl.wait" | "mbarrier.wait" => {
             [Some(drop(Rule::DropWait)), later(kernel, path, inst, Rule::MoveWait)].into_iter().flatten().collect()
         }
-        "cp_async.wait" => {
+        "cp_async.wait" | "bulk.wait" => {
             let lax = inst.attrs.int("pending") + 1;
             let edit = format!("wait for all but {lax} groups, not {}", lax - 1);
             let lax = (Rule::LaxWait, edit, Change::Set("pending", lax.into()));
@@ -43,7 +43,9 @@ pub(super) fn edits(kernel: &Kernel, path: &Path, inst: &Inst) -> Vec<Edit> {
         "global.load" if inst.operands.len() == 3 => {
             vec![(Rule::DropGuard, format!("drop the mask of `{name}`"), Change::KeepOperands(1))]
         }
-        "shared.store" | "shared.store_vector" | "reduce.store_rows" => vec![drop(Rule::DropStore)],
+        "shared.store" | "shared.store_vector" | "reduce.store_rows" | "bulk.store" | "tensor.store" => {
+            vec![drop(Rule::DropStore)]
+        }
         "if" => vec![(Rule::DropGuard, "`if` becomes true".to_owned(), Change::Always)],
         "vector.pack_e4m3" => {
             vec![(Rule::DropSaturation, "values past 448 become NaN".to_owned(), Change::DropSaturation)]

@@ -39,7 +39,9 @@ struct MBarrierClock {
     /// Agent of the copies that complete on it.
     agent: u32,
     phases: u32,
-    /// Its initialisation, while nothing made that visible to bulk copies.
+    /// Its initialisation, or its end.
+    written: Option<Touch>,
+    /// The same, while nothing made it visible to bulk copies.
     unfenced: Option<Touch>,
 }
 
@@ -264,7 +266,8 @@ impl Cx<'_> {
             let b = races.mbarrier(offset);
             b.gathering.clear();
             b.complete.clear();
-            b.unfenced = Some(Touch { agent, epoch, pc, bytes: 0xf, kind: Kind::Write });
+            b.written = Some(Touch { agent, epoch, pc, bytes: 0xf, kind: Kind::Write });
+            b.unfenced = b.written;
         }
     }
 
@@ -322,9 +325,20 @@ impl Cx<'_> {
         self.report(FindingKind::ProxyFence, lane, Some(place), Some(other), detail);
     }
 
+    /// A lane arrives at an mbarrier, or looks at its phase: after its initialisation, whoever used it in between.
+    pub fn mbarrier_used(&mut self, offset: u32, lane: u32) {
+        self.shared_touched(lane, offset, 8, Kind::Atomic);
+        let Some(races) = &self.cta.races else { return };
+        let Some(written) = races.mbarriers.get(&offset).and_then(|b| b.written) else { return };
+        let own = written.agent == self.warp.id * LANES as u32 + lane;
+        if !own && written.epoch > races.warps[self.warp.id as usize].of(lane).of(written.agent) {
+            self.race(Conflict { earlier: written }, lane, offset, Kind::Atomic);
+        }
+    }
+
     /// Lanes arrive at an mbarrier.
     pub fn mbarrier_released(&mut self, offset: u32, lane: u32) {
-        self.shared_touched(lane, offset, 8, Kind::Atomic);
+        self.mbarrier_used(offset, lane);
         let warp = self.warp.id as usize;
         if let Some(races) = &mut self.cta.races {
             let mut gathering = std::mem::take(&mut races.mbarrier(offset).gathering);

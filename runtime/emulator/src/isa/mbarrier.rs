@@ -1,7 +1,6 @@
 //! mbarriers: arrival counts with phases, in shared memory.
 
 use super::{Row, row};
-use crate::check::AccessKind;
 use crate::decode::{Form, Inst, Taint, Ty};
 use crate::error::Result;
 use crate::exec::access::{Intent, Space, Target};
@@ -233,7 +232,7 @@ fn wait_lanes(cx: &mut Cx<'_>, inst: &Inst) -> Flow {
             done |= 1 << lane;
             continue;
         }
-        cx.shared_touched(lane, offset, 8, AccessKind::Atomic);
+        cx.mbarrier_used(offset, lane);
         let phase = cx.cta.mbarriers[&offset].phase;
         let complete = if inst.aux == 1 {
             phase & 1 != u32::read(&cx.warp.rows, inst.ops[2])[lane as usize] & 1
