@@ -15,6 +15,12 @@ use lathe_codegen::benchmark::{Benchmark, Configuration, Machine};
 /// The compiler whose machine code the files describe; another one's differs without anybody's doing.
 const COMPILER: (u32, u32) = (13, 0);
 
+/// The most instructions of a turn of the main loop, 64 keys, that a logits kernel may take on sm_120a.
+const TILE_LIMITS: [(&str, usize); 2] = [("bf16_paged_mqa_logits", 1_000), ("fp8_paged_mqa_logits", 760)];
+
+/// Shared memory of a CTA on sm_120a.
+const SM120_SHARED_BYTES: u32 = 101_376;
+
 /// The kernels that the launch rule chooses for some benchmarked size, each once.
 fn chosen(benchmark: &Benchmark, target: Target) -> Vec<(String, Configuration)> {
     let card = CARDS.iter().find(|card| card.target == target).expect("a card of every tested target");
@@ -52,6 +58,20 @@ fn describe(name: &str, target: Target, figures: &StaticFigures, sass: &Sass) ->
     text
 }
 
+/// What no golden file may say, however it was reviewed.
+fn hold_limits(name: &str, target: Target, figures: &StaticFigures) {
+    assert_eq!(figures.spills, 0, "{name} for {target} spills registers");
+    if target == Target::Sm120a {
+        assert!(figures.shared <= SM120_SHARED_BYTES, "{name}: {} B of shared memory", figures.shared);
+        if let Some((_, limit)) = TILE_LIMITS.iter().find(|(limited, _)| *limited == name) {
+            let instructions = figures.of_a_turn(figures.loop_instructions);
+            assert!(instructions <= *limit, "{name}: {instructions} instructions a tile, more than {limit}");
+            let warps = figures.ctas_per_sm * figures.warps();
+            assert!(warps >= 8, "{name}: only {warps} warps an SM");
+        }
+    }
+}
+
 #[test]
 fn the_machine_code_takes_what_it_took() {
     let toolchain = Toolchain::new(false, |_| {});
@@ -70,6 +90,7 @@ fn the_machine_code_takes_what_it_took() {
                 let program = Program::compile(&compiler, &kernel, target).expect("a shipped kernel compiles");
                 let sass = Sass::disassemble(&toolchain, &program.compiled.cubin).expect("a disassembler");
                 let figures = StaticFigures::of(&program, &sass);
+                hold_limits(entry.name, target, &figures);
                 blocks.push(describe(&format!("{}{label}", entry.name), target, &figures, &sass));
             }
             expect_file![format!("static/{}.{target}.txt", entry.name)].assert_eq(&blocks.join("\n"));
