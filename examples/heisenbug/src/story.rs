@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::study::{Study, Wrong};
+use crate::seen::{Study, Wrong};
 
 const BOLD: &str = "\x1b[1m";
 const RED: &str = "\x1b[1;31m";

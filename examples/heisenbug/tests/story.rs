@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 use heisenbug::backend::{Backend, Emulator};
 use heisenbug::programs::Programs;
+use heisenbug::seen::Study;
 use heisenbug::story;
-use heisenbug::study::{Options, Study, StudyError, run};
+use heisenbug::study::{Options, StudyError, run};
 use lathe::target::Target;
 
 fn backend() -> Emulator {

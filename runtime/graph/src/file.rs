@@ -1,6 +1,7 @@
 //! Graph files: a pool as JSON, so that a graph of any framework can be checked. The format is described
 //! in `docs/graph-format.md`.
 
+mod captured;
 mod cursor;
 mod decode;
 mod error;
