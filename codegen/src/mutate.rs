@@ -146,17 +146,34 @@ impl fmt::Display for Rule {
     }
 }
 
+/// The values that something does which is more than to compute them, or others, for nothing.
+fn used(kernel: &Kernel) -> HashSet<ValueId> {
+    let mut used = HashSet::new();
+    // Uses come after what they use, but for variables, whose accesses are no pure ops.
+    for (_, inst) in kernel.insts().into_iter().rev() {
+        if !inst.op.is_pure() || inst.results.iter().any(|result| used.contains(result)) {
+            used.extend(inst.operands.iter().copied());
+        }
+    }
+    used
+}
+
 /// Every mutant of `kernel`, in the order of its instructions. What no check could see, such as an earlier or later
 /// release of dependent kernels, is not among them.
 pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
     let mut mutants = Vec::new();
-    let used: HashSet<ValueId> = kernel.insts().iter().flat_map(|(_, inst)| inst.operands.iter().copied()).collect();
+    let mut planted = HashSet::new();
+    let used = used(kernel);
     for (path, inst) in kernel.insts() {
         // What folded into something else is not printed.
         if !inst.results.is_empty() && inst.results.iter().all(|result| !used.contains(result)) {
             continue;
         }
         for (rule, edit, change) in edits(kernel, &path, inst) {
+            // What the author wrote once may be there many times, unrolled.
+            if !planted.insert((inst.loc, edit.clone())) {
+                continue;
+            }
             let mut mutant = kernel.clone();
             change.apply(&mut mutant, &path);
             mutants.push(Mutant { rule, edit, loc: inst.loc, kernel: mutant });

@@ -175,8 +175,7 @@ fn the_logits_kernel() {
         }
 
         // The address is computed beforehand, so that the load is not late: the compiler would do it where the mask holds.
-        template <class T, class Other>
-        __device__ __forceinline__ T load_if(bool mask, const T* p, Other otherwise) {
+        __device__ __forceinline__ int load_if(bool mask, const int* p, int otherwise) {
           asm volatile("" : "+l"(p));
           return mask ? load(p) : otherwise;
         }

@@ -17,7 +17,7 @@ use crate::trace::{emit, emit_stmt};
 
 /// The ops of this file.
 pub static FAMILY: Family =
-    Family { name: "global", source: include_str!("global.rs"), ops: &[&OFFSET, &ROW, &LOAD, &STORE] };
+    Family { name: "global", source: include_str!("global.rs"), ops: &[&OFFSET, &ROW, &PAST, &LOAD, &STORE] };
 
 /// The address some elements further.
 pub static OFFSET: OpDef = OpDef {
@@ -68,6 +68,36 @@ pub static ROW: OpDef = OpDef {
     example: || output(rows::<f32, Read>("weights").row(cta_y()).load()),
 };
 
+/// Where a place lies between boundaries.
+pub static PAST: OpDef = OpDef {
+    name: "global.elements_past",
+    doc: "How many elements a place lies past a multiple of `bytes` bytes, a power of two.",
+    signature: |s| {
+        s.count(1)?;
+        let bytes = s.attrs.int("bytes");
+        match s.operands[0] {
+            Type::Global(dtype) if bytes.count_ones() == 1 && bytes >= dtype.size() as i64 => {
+                Ok(vec![Type::Scalar(Dtype::I32)])
+            }
+            Type::Global(dtype) => {
+                Err(format!("a boundary is a power of two and holds an element of {dtype}; {bytes} bytes do not"))
+            }
+            other => Err(format!("a place lies past a boundary, not {other}")),
+        }
+    },
+    min_capability: 0,
+    effects: &[],
+    emit: Emit::Expr(|cx| {
+        let size = cx.operand_type(0).dtype().map_or(1, Dtype::size);
+        let address = Expr::prefix("(unsigned long long)", &cx.operand(0));
+        let bytes = Expr::primary(cx.inst().attrs.int("bytes").to_string());
+        let past = Expr::prefix("(int)", &Expr::binary(prec::PRODUCT, "%", &address, &bytes));
+        if size == 1 { past } else { Expr::binary(prec::PRODUCT, "/", &past, &Expr::primary(size.to_string())) }
+    }),
+    cost: |_| Cost::issue(2),
+    example: || output(memory::<f32, Read>("scores").at(lane_id()).elements_past(16)),
+};
+
 /// Loads an element or a vector.
 pub static LOAD: OpDef = OpDef {
     name: "global.load",
@@ -91,6 +121,8 @@ pub static LOAD: OpDef = OpDef {
         let keys = memory::<bf16, Read>("keys").at(lane_id() * 8);
         memory::<bf16, WritePart>("copy").at(lane_id() * 8).store_vector(keys.load_vector(8));
         output(memory::<i32, Read>("lens").at(lane_id()).load_if(lane_id().lt(4), 0));
+        let scores = memory::<f32, Read>("scores").at(lane_id() * 4).load_vector_if(4, lane_id().lt(8), 0.0);
+        memory::<f32, WritePart>("high").at(lane_id()).store(scores.get(3));
     },
 };
 
@@ -265,26 +297,40 @@ __device__ __forceinline__ void store_x2(void* p, const long long (&v)[2]) {
 }";
 }
 
-static LOAD_IF: Helper = Helper {
-    name: "load_if",
-    text: "\
-// The address is computed beforehand, so that the load is not late: the compiler would do it where the mask holds.
-template <class T, class Other>
-__device__ __forceinline__ T load_if(bool mask, const T* p, Other otherwise) {
-  asm volatile(\"\" : \"+l\"(p));
-  return mask ? load(p) : otherwise;
-}",
-};
+macro_rules! masked_loads {
+    ($($name:ident $ty:literal;)*) => {$(
+        static $name: Helper = Helper {
+            name: "load_if",
+            text: concat!(
+                "// The address is computed beforehand, so that the load is not late: the compiler would do it where the mask holds.\n",
+                "__device__ __forceinline__ ", $ty, " load_if(bool mask, const ", $ty, "* p, ", $ty, " otherwise) {\n",
+                "  asm volatile(\"\" : \"+l\"(p));\n",
+                "  return mask ? load(p) : otherwise;\n}"
+            ),
+        };
+    )*};
+}
 
-fn load_helper(dtype: Dtype) -> &'static Helper {
+masked_loads! {
+    LOAD_IF_I32 "int";
+    LOAD_IF_U32 "unsigned";
+    LOAD_IF_I64 "long long";
+    LOAD_IF_U64 "unsigned long long";
+    LOAD_IF_F32 "float";
+    LOAD_IF_16 "unsigned short";
+    LOAD_IF_8 "unsigned char";
+}
+
+/// The helpers that load an element, and that do so where a mask holds.
+fn load_helpers(dtype: Dtype) -> (&'static Helper, &'static Helper) {
     match dtype {
-        Dtype::I32 => &LOAD_I32,
-        Dtype::U32 => &LOAD_U32,
-        Dtype::I64 => &LOAD_I64,
-        Dtype::U64 => &LOAD_U64,
-        Dtype::F32 => &LOAD_F32,
-        Dtype::Bf16 | Dtype::F16 => &LOAD_16,
-        Dtype::Bool | Dtype::E4m3 | Dtype::U8 => &LOAD_8,
+        Dtype::I32 => (&LOAD_I32, &LOAD_IF_I32),
+        Dtype::U32 => (&LOAD_U32, &LOAD_IF_U32),
+        Dtype::I64 => (&LOAD_I64, &LOAD_IF_I64),
+        Dtype::U64 => (&LOAD_U64, &LOAD_IF_U64),
+        Dtype::F32 => (&LOAD_F32, &LOAD_IF_F32),
+        Dtype::Bf16 | Dtype::F16 => (&LOAD_16, &LOAD_IF_16),
+        Dtype::Bool | Dtype::E4m3 | Dtype::U8 => (&LOAD_8, &LOAD_IF_8),
     }
 }
 
@@ -308,9 +354,10 @@ fn print_load(cx: &mut Cx<'_, '_>) {
     let hint = format!("{}_value", root(cx, 0));
     let Type::Vector { dtype, .. } = ty else {
         let dtype = ty.dtype().unwrap_or(Dtype::I32);
-        cx.require(load_helper(dtype));
+        let (load, load_if) = load_helpers(dtype);
+        cx.require(load);
         let value = if masked {
-            cx.require(&LOAD_IF);
+            cx.require(load_if);
             let (mask, otherwise) = (cx.operand(1), cx.operand(2));
             Expr::call("load_if", &[&mask, &place, &otherwise])
         } else {
@@ -460,6 +507,13 @@ impl<T: Element, A: AccessMode> Place<T, A> {
         Scalar::from_id(emit(&LOAD, &[self.id(), mask.id(), otherwise.id()], Attrs::none().with("len", 1)))
     }
 
+    /// How many elements this place lies past a multiple of `bytes` bytes, a power of two: 0 where a vector of that size
+    /// may be accessed.
+    #[track_caller]
+    pub fn elements_past(self, bytes: i32) -> Scalar<i32> {
+        Scalar::from_id(emit(&PAST, &[self.id()], Attrs::none().with("bytes", bytes)))
+    }
+
     /// The `len` elements from here on, 8 or 16 bytes, in one access; the address must be a multiple of the size.
     #[track_caller]
     pub fn load_vector(self, len: i32) -> Vector<T>
@@ -467,6 +521,17 @@ impl<T: Element, A: AccessMode> Place<T, A> {
         A: Readable,
     {
         Vector::from_id(emit(&LOAD, &[self.id()], Attrs::none().with("len", len)))
+    }
+
+    /// The `len` elements from here on as by [`Place::load_vector`] where `mask` holds, else `len` times `otherwise`; memory
+    /// is not touched where it does not hold.
+    #[track_caller]
+    pub fn load_vector_if(self, len: i32, mask: Mask, otherwise: impl Into<Scalar<T>>) -> Vector<T>
+    where
+        A: Readable,
+    {
+        let otherwise = otherwise.into();
+        Vector::from_id(emit(&LOAD, &[self.id(), mask.id(), otherwise.id()], Attrs::none().with("len", len)))
     }
 
     /// Stores `value` here.
@@ -513,10 +578,15 @@ mod tests {
                 global.row
                   const float weights_value = load(weights + blockIdx.y * weights_stride);
                   *out = weights_value;
+                global.elements_past
+                  const int lane = threadIdx.x % 32;
+                  *out = (int)((unsigned long long)(scores + lane) % 16) / 4;
                 global.load
                   unsigned keys_value[4];
                   load_x4(keys_value, keys + lane * 8);
                   const int lens_value = load_if(lane < 4, lens + lane, 0);
+                  float scores_value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+                  if (lane < 8) load_x4(scores_value, scores + lane * 4);
                 global.store
                   if (lane < 4) scores[lane] = 1.0f;
             "#]],
