@@ -62,22 +62,52 @@ pub(crate) const FUSED_STORE: &[Equivalent] = &[
     same("completes.select(seq_len - 4, 0)", "0 becomes 1", "a token that stores nothing may turn by anything"),
 ];
 
+const ROOM: &str = "there is room for one more";
+const FINDS_THE_SAME: &str = "a digit more, found in the row or among the candidates, is the same digit";
+const NOTHING_LEFT: &str = "a digit of no bits selects nothing more";
+const CLEARED_BEHIND: &str = "clears what is behind the counters, which is written before it is read";
+const COUNTED_FOR_NOTHING: &str = "a counter that nobody reads";
+const NOT_LOOKED_AT: &str = "what is added behind the candidates is not looked at";
+
 pub(crate) const TOPK: &[Equivalent] = &[
-    same("for i in (start..k).step_by(THREADS)", "512 becomes 513", "of 512 entries each thread writes one"),
-    same(".load_if(within, 0)", "0 becomes 1", "positions past the length store -1, whatever the page"),
-    same("for pass in Scalar::from(0)..3 {", "3 becomes 4", "a digit of no bits selects nothing more"),
+    same("if start < 4 {", "4 becomes 5", CLEARED_BEHIND),
+    same("if start < 4 {", "`lt` becomes `le`", CLEARED_BEHIND),
+    same("if start < 4 {", "`if` becomes true", CLEARED_BEHIND),
     same(
-        "for bin in (start..BINS).step_by(THREADS)",
-        "2048 becomes 2049",
-        "clears one element of the next tile, which is written before it is read",
+        "cta::sync();",
+        "`barrier.cta` comes after `global.load`",
+        "it orders shared memory, which the load does not touch",
     ),
-    same("if above < wanted && above + own >= wanted {", "`lt` becomes `le`", "the same test decides again inside"),
-    same("if above < wanted && above + own >= wanted {", "`if` becomes true", "the same test decides again inside"),
     same(
         "let out = indices.at(row.to::<i64>() * i64::from(k));",
         "`mul` keeps 32 bits",
         "shows from 2^20 rows at K 2,048 on, 40 times the largest batch of any engine: too many to emulate",
     ),
-    same("let at = taken.at(0, equal.select(1, 0))", "swap the operands of `select`", "the two counters change roles"),
-    same("out.at(equal.select(k - 1 - at, at))", "swap the operands of `select`", "the order of entries is free"),
+    same("for i in (start..k).step_by(THREADS)", "1024 becomes 1025", "of 512 entries each thread writes one at most"),
+    same(".load_if(within, 0)", "0 becomes 1", "positions past the length store -1, whatever the page"),
+    same("let shift = Scalar::from(32 - WIDTH);", "20 becomes 21", "digits may be of any width"),
+    same("for digit in Scalar::from(0)..DIGITS {", "3 becomes 4", NOTHING_LEFT),
+    same("if digit == 0 || kth.before", "0 becomes 1", FINDS_THE_SAME),
+    same("if digit == 0 || kth.before", "`eq` becomes `ne`", FINDS_THE_SAME),
+    same("if digit == 0 || kth.before", "`if` becomes true", FINDS_THE_SAME),
+    same("if digit == 0 || kth.before", "8192 becomes 8193", ROOM),
+    same("if digit == 0 || kth.before", "`ge` becomes `gt`", ROOM),
+    same("let fits = kth.before + kth.among < CANDIDATES;", "8192 becomes 8193", ROOM),
+    same("let fits = kth.before + kth.among < CANDIDATES;", "`lt` becomes `le`", ROOM),
+    same("let mut from = Scalar::from(0u32);", "0 becomes 1", "that of infinity is the first rank, and above 1"),
+    same("..fits.select(1, 2) {", "1 becomes 2", NOT_LOOKED_AT),
+    same("..fits.select(1, 2) {", "2 becomes 3", NOT_LOOKED_AT),
+    same("for _ in Scalar::from(1)..DIGITS {", "3 becomes 4", NOTHING_LEFT),
+    same("if kth.among > kth.wanted {", "`gt` becomes `ge`", NOTHING_LEFT),
+    same("if kth.among > kth.wanted {", "`if` becomes true", NOTHING_LEFT),
+    same(
+        "let i = is_there.select(first + start, 0);",
+        "0 becomes 1",
+        "what a thread without an entry reads is not used",
+    ),
+    same("let behind = ", "1 becomes 2", "behind the digits is behind them, be it by one or two"),
+    same("let mut first = Scalar::from(0);", "0 becomes 1", "the lanes that keep this value are never asked"),
+    same("if lane::id() < N as i32 {", "1 becomes 2", COUNTED_FOR_NOTHING),
+    same("if lane::id() < N as i32 {", "2 becomes 3", COUNTED_FOR_NOTHING),
+    same("if lane::id() < N as i32 {", "`lt` becomes `le`", COUNTED_FOR_NOTHING),
 ];

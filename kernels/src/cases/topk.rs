@@ -52,6 +52,10 @@ pub enum Values {
     Sorted,
     /// NaN but for fewer than K values.
     MostlyNan,
+    /// Floats that follow each other, ascending, and descending in every other row.
+    Neighbours,
+    /// One value, but every 32nd is larger: by turns the next float, and one of those after it.
+    Peaks,
     /// Every bit pattern alike, so that all bins of a histogram fill.
     AnyBits,
 }
@@ -129,6 +133,11 @@ impl TopkSpec {
                 },
                 Values::Sorted if row.is_multiple_of(2) => i as f32 * 0.25 - 100.0,
                 Values::Sorted => (len - i) as f32 * 0.25 - 100.0,
+                Values::Neighbours if row.is_multiple_of(2) => f32::from_bits(0x4049_0000 + i as u32),
+                Values::Neighbours => f32::from_bits(0x4049_0000 + (len - i) as u32),
+                Values::Peaks if i.is_multiple_of(64) => f32::from_bits(0x4049_0001),
+                Values::Peaks if i.is_multiple_of(32) => f32::from_bits(0x4049_0001 + i as u32 / 32),
+                Values::Peaks => f32::from_bits(0x4049_0000),
                 Values::AnyBits => f32::from_bits(bits as u32),
                 Values::MostlyNan if i % 7 == 3 && i < 7 * self.k / 2 => bell,
                 Values::MostlyNan => f32::from_bits(0x7f80_0001 | (bits as u32 & 0x807f_ffff)),
@@ -213,8 +222,9 @@ pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
     add("no rows", 1, vec![], Values::Random, 0);
     add("all lengths zero", 1, vec![0; 32], Values::Random, 4);
     add("short rows keep their order", 1, vec![0, 1, 63, 64, 65, k - 1, k], Values::Random, 3);
-    add("around K", 2, vec![k, k + 1, k - 1, k + 2], Values::Random, 0);
-    add("rows of a request", 3, vec![k + 10, k + 11, k + 12, 5, 6, 7], Values::Random, 0);
+    // Rows that begin at every multiple of 4 bytes.
+    add("around K", 2, vec![k, k + 1, k - 1, k + 2], Values::Random, 1);
+    add("rows of a request", 3, vec![k + 10, k + 11, k + 12, 5, 6, 7], Values::Random, 1);
     for (label, values) in [
         ("a plateau of zeros", Values::Plateau),
         ("all equal", Values::Equal),
@@ -226,6 +236,13 @@ pub fn topk_specs(k: usize, scale: Scale) -> Vec<TopkSpec> {
     ] {
         add(label, 1, vec![2 * k + 37, 4 * k - 1], values, 5);
     }
+    // The largest are where each thread's second, third and fourth vector begin, and its second turn.
+    let long = vec![4_200, 9_002, 8_301, 8_194, 12_401, 2 * k + 78, 16_500, 2 * k + 74, 2 * k + 77];
+    add("neighbouring floats", 1, long, Values::Neighbours, 2);
+    // More share the K-th value than a kernel may put aside.
+    add("a long plateau, larger ones on it", 1, vec![8_192, 8_193, 9_001, 12_288], Values::Peaks, 0);
+    add("a long row of one value", 1, vec![9_000], Values::Equal, 0);
+    add("a long row, NaN but for fewer than K", 1, vec![9_000], Values::MostlyNan, 0);
     add("any bits, the K-th in many bins", 1, (0..20).map(|row| k + 1 + 97 * row).collect(), Values::AnyBits, 0);
     // Past 2^31 elements, and in the block table past 2^31 entries.
     add("rows far apart", 1, vec![k + 1, 3, 2 * k, 64, k + 70], Values::Random, 1 << 29);
