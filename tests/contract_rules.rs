@@ -196,8 +196,8 @@ fn any_scatter(format: KeyFormat) -> impl Strategy<Value = ScatterSpec> {
 fn stores_are_exact_for_any_slots_and_any_strides() {
     for format in FORMATS {
         let program = program(match format {
-            KeyFormat::Bf16 => bf16_index_k_store::<i64>().expect("traces"),
-            KeyFormat::Fp8 => fp8_index_k_store::<i64>(false).expect("traces"),
+            KeyFormat::Bf16 => bf16_index_k_store::<i64>(1).expect("traces"),
+            KeyFormat::Fp8 => fp8_index_k_store::<i64>(false, 1).expect("traces"),
         });
         let backend = EmulatorBackend::default();
         let loaded = backend.load(&program).expect("loads");

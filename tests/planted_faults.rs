@@ -162,7 +162,7 @@ fn expect_logits(fault: Fault, caught: Caught) {
 #[track_caller]
 fn expect_store(fault: Fault, caught: Caught) {
     let case = ScatterSpec::new(KeyFormat::Bf16, (60..72 + 4).collect()).case();
-    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+    expect(bf16_index_k_store::<i32>(1).expect("traces"), STORE, fault, &case, caught);
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn a_descriptor_of_other_rows_gives_wrong_logits() {
 }
 
 #[test]
-fn a_store_mask_that_is_off_by_one_reads_past_the_slots() {
-    let fault = Fault::Ir(|kernel| alter(kernel, "lt", 0, |inst| inst.op = &compare::LE));
+fn a_store_whose_last_row_is_off_by_one_reads_past_the_slots() {
+    let fault = Fault::Text { from: "min(first, rows - 1)", to: "min(first, rows)" };
     let case = ScatterSpec::new(KeyFormat::Bf16, (64..72 + 4).collect()).case();
-    let caught = Caught::At(FindingKind::OutOfBounds, "let slot = slots.at(row).load()");
-    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+    let caught = Caught::At(FindingKind::OutOfBounds, "let slot = slots.at(source).load()");
+    expect(bf16_index_k_store::<i32>(1).expect("traces"), STORE, fault, &case, caught);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_store_that_takes_negative_slots_is_out_of_bounds() {
     let fault = Fault::Ir(|kernel| alter(kernel, "ge", 0, |inst| inst.op = &compare::NE));
     let case = ScatterSpec::new(KeyFormat::Bf16, vec![70, -1, 71]).case();
     let caught = Caught::At(FindingKind::OutOfBounds, "store_vector(key);");
-    expect(bf16_index_k_store::<i32>().expect("traces"), STORE, fault, &case, caught);
+    expect(bf16_index_k_store::<i32>(1).expect("traces"), STORE, fault, &case, caught);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_dropped_relu_gives_wrong_logits() {
 #[test]
 fn a_chunk_of_half_the_bytes_is_misaligned() {
     let fault = Fault::Text { from: "thread % 16 * 8", to: "thread % 16 * 4" };
-    expect_store(fault, Caught::At(FindingKind::Misaligned, "load_vector(8);"));
+    expect_store(fault, Caught::At(FindingKind::Misaligned, "load_vector(8)"));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_key_that_is_stored_to_the_input_is_refused() {
 #[test]
 fn a_key_that_is_read_from_the_pool_is_against_the_declaration() {
     let fault = Fault::Text { from: "load_x4(key, keys +", to: "load_x4(key, k_pages +" };
-    expect_store(fault, Caught::At(FindingKind::Undeclared, "load_vector(8);"));
+    expect_store(fault, Caught::At(FindingKind::Undeclared, "load_vector(8)"));
 }
 
 #[test]
@@ -367,9 +367,9 @@ fn ctas_that_take_a_row_twice_race_for_its_slot() {
 #[test]
 fn lanes_that_share_the_slots_of_two_rows_race_within_their_cta() {
     // Both half warps store to the slot of the first one's row.
-    let fault = Fault::Text { from: "load(slots + row)", to: "load(slots + (row & ~1))" };
+    let fault = Fault::Text { from: "load(slots + source)", to: "load(slots + (source & ~1))" };
     let (findings, _) = run(
-        bf16_index_k_store::<i32>().expect("traces"),
+        bf16_index_k_store::<i32>(1).expect("traces"),
         Target::Sm120a,
         fault,
         &ScatterSpec::new(KeyFormat::Bf16, (60..72 + 4).collect()).case(),
@@ -427,5 +427,5 @@ fn the_store_is_silent_under_every_schedule() {
         .filter(|spec| spec.slots.len() < 50)
         .map(ScatterSpec::case)
         .collect();
-    silent(bf16_index_k_store::<i64>().expect("traces"), &cases);
+    silent(bf16_index_k_store::<i64>(1).expect("traces"), &cases);
 }

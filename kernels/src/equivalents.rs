@@ -28,15 +28,22 @@ const EVERY_LANE: &str = "every lane of the half-warp holds the scale";
 const PAGE_ID: &str = "a page id of 31 bits: the slots of a pool that needs more would fill 2^45 bytes";
 const IN_PAGE: &str = "an offset inside a page is below 8,192";
 
+const QUANTISE: &str = "let (payload, scale) = quantise(";
+const SMALLEST: &str = "the bits of every lane's value are larger than either";
+const CORRECTED: &str = "what the near quotient is off by is made up for";
+const SOONER: &str = "the threads share nothing: what is fetched before it is only fetched sooner";
+
 pub(crate) const BF16_STORE: &[Equivalent] = &[
+    same("warp::sync();", "drop `barrier.warp`", SOONER),
+    same("warp::sync();", "`barrier.warp` comes after `if`", SOONER),
+    same("if row < rows && slot >= 0 {", "`lt` becomes `le`", LAST_ROW),
     same("k_pages.row(place / 64)", "`div` keeps 32 bits", PAGE_ID),
     same(".at(place % 64 * 128)", "`mul` keeps 32 bits", IN_PAGE),
 ];
 
 pub(crate) const FP8_STORE: &[Equivalent] = &[
-    same("[8, 4, 2, 1].into_iter()", "8 becomes 9", SPAN),
-    same("[8, 4, 2, 1].into_iter()", "4 becomes 5", SPAN),
-    same("[8, 4, 2, 1].into_iter()", "2 becomes 3", SPAN),
+    same(QUANTISE, "0 becomes 1", SMALLEST),
+    same(QUANTISE, "0.0022321429569274187 becomes 0.002254464386496693", CORRECTED),
     same("if row < rows && slot >= 0 {", "`lt` becomes `le`", LAST_ROW),
     same("k_pages.row(place / 64)", "`div` keeps 32 bits", PAGE_ID),
     same("k_scales.row(place / 64)", "`div` keeps 32 bits", PAGE_ID),
@@ -47,14 +54,20 @@ pub(crate) const FP8_STORE: &[Equivalent] = &[
 ];
 
 pub(crate) const FUSED_STORE: &[Equivalent] = &[
+    same(QUANTISE, "0 becomes 1", SMALLEST),
+    same(QUANTISE, "0.0022321429569274187 becomes 0.002254464386496693", CORRECTED),
     same("[8, 4, 2, 1].into_iter()", "8 becomes 9", SPAN),
     same("[8, 4, 2, 1].into_iter()", "4 becomes 5", SPAN),
     same("[8, 4, 2, 1].into_iter()", "2 becomes 3", SPAN),
-    same("if row < rows && main_slot >= 0 && completes {", "`lt` becomes `le`", LAST_ROW),
+    same("warp::sync();", "drop `barrier.warp`", SOONER),
+    same("warp::sync();", "`barrier.warp` comes after `if`", SOONER),
+    same("let stores = row < rows && main_slot >= 0 && completes;", "`lt` becomes `le`", LAST_ROW),
+    same("if stored != 0 {", "0 becomes 1", "half a warp stores, or none of it: never the first lane alone"),
+    same("if stored != 0 {", "`if` becomes true", "what is computed of a token that stores nothing goes nowhere"),
     same("let place = main_slot.to::<u64>() / 4;", "`div` keeps 32 bits", PAGE_ID),
-    same("k_pages.row(place / 64)", "`div` keeps 32 bits", PAGE_ID),
-    same("k_scales.row(place / 64)", "`div` keeps 32 bits", PAGE_ID),
-    same(".at(place % 64 * 128)", "`mul` keeps 32 bits", IN_PAGE),
+    same("k_pages.row(token.place / 64)", "`div` keeps 32 bits", PAGE_ID),
+    same("k_scales.row(token.place / 64)", "`div` keeps 32 bits", PAGE_ID),
+    same(".at(token.place % 64 * 128)", "`mul` keeps 32 bits", IN_PAGE),
     same("if part == 0 {", "`if` becomes true", EVERY_LANE),
     same("if part == 0 {", "0 becomes 1", EVERY_LANE),
     same("if part == 0 {", "`eq` becomes `ne`", EVERY_LANE),

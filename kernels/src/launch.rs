@@ -107,12 +107,21 @@ pub fn pages_per_cta(row_pages: u32, splits: u32) -> u32 {
     row_pages.div_ceil(splits)
 }
 
-/// Rows that one CTA of the stores handles: 4 warps, 16 lanes of 16 bytes a bf16 row.
+/// Rows that one CTA of the stores handles at a time: 4 warps, 16 lanes of 16 bytes a bf16 row.
 pub const STORE_ROWS_PER_CTA: usize = 8;
 
-/// Grid of the stores: `[ceil(rows / 8), 1, 1]`, or zeros where there is nothing to do.
-pub fn store_grid(rows: usize) -> [u32; 3] {
-    match rows.div_ceil(STORE_ROWS_PER_CTA) {
+/// CTAs of a store on an SM of Hopper, which holds 2,048 threads.
+const STORE_CTAS_PER_SM: usize = 16;
+
+/// Rows that a thread of the stores has in flight: one while that makes at most half a wave of CTAs, else two, since then
+/// bytes in flight and the start of CTAs decide. More than two gained nothing on an H200.
+pub fn store_rows_a_thread(rows: usize, sms: u32) -> i32 {
+    if 2 * rows <= STORE_ROWS_PER_CTA * STORE_CTAS_PER_SM * sms as usize { 1 } else { 2 }
+}
+
+/// Grid of the stores, `rows_a_thread` rows each: `[ceil(rows / 8 / these), 1, 1]`, or zeros where there is nothing to do.
+pub fn store_grid(rows: usize, rows_a_thread: i32) -> [u32; 3] {
+    match rows.div_ceil(STORE_ROWS_PER_CTA * rows_a_thread as usize) {
         0 => [0, 0, 0],
         ctas => [ctas as u32, 1, 1],
     }
@@ -177,11 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_the_stores_take_two_rows_where_one_each_is_more_than_half_a_wave() {
+        assert_eq!([1, 8_448, 8_449, 262_144].map(|rows| store_rows_a_thread(rows, SMS)), [1, 1, 2, 2]);
+        assert_eq!(store_grid(9, 1), [2, 1, 1]);
+        assert_eq!(store_grid(8_449, 2), [529, 1, 1]);
+    }
+
+    #[test]
     fn nothing_to_do_launches_nothing() {
         assert_eq!(logits_grid(2, 0, 1, 1024, SMS), [0, 0, 0]);
         assert_eq!(logits_grid(2, 4, 1, 0, SMS), [0, 0, 0]);
-        assert_eq!(store_grid(0), [0, 0, 0]);
-        assert_eq!(store_grid(9), [2, 1, 1]);
+        assert_eq!(store_grid(0, 1), [0, 0, 0]);
     }
 
     #[test]

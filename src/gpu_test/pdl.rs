@@ -72,7 +72,7 @@ pub fn kernels(
     change: impl Fn(Kernel) -> Result<Kernel, Failure>,
 ) -> Result<Kernels, Failure> {
     Ok(Kernels {
-        store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>()?)?,
+        store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>(1)?)?,
         logits: compile(&change(lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES)?)?)?,
         topk: compile(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
     })
@@ -129,7 +129,7 @@ pub fn chain(kernels: &Kernels, row_keys: usize) -> Result<Chain<'_>, Failure> {
         let logits = g.output("logits", (ROWS * row_keys * 4) as u64);
         let picks = g.output("picks", (ROWS * K * 4) as u64);
         recorded = (|| {
-            let store = Launch::new(&kernels.store, store_grid(ROWS)).rows(&keys, 0, 128)?.buffer(&slots)?;
+            let store = Launch::new(&kernels.store, store_grid(ROWS, 1)).rows(&keys, 0, 128)?.buffer(&slots)?;
             let store = store.rows(&k_pages, 0, (PAGE_BYTES / 2) as i64)?.scalar(ScalarValue::I32(ROWS as i32))?;
             let node = g.launch(g.main(), store.work()?);
             bindings.kernel(node, store);

@@ -136,8 +136,8 @@ impl Programs {
             pass: compile(&pass()?)?,
             other_work: compile(&other_work()?)?,
             store: [
-                compile(&bf16_store::bf16_index_k_store::<i64>()?)?,
-                compile(&fp8_store::fp8_index_k_store::<i64>(false)?)?,
+                compile(&bf16_store::bf16_index_k_store::<i64>(1)?)?,
+                compile(&fp8_store::fp8_index_k_store::<i64>(false, 1)?)?,
             ],
             logits: [
                 compile(&bf16_logits::bf16_paged_mqa_logits(heads, STAGES)?)?,
@@ -337,7 +337,7 @@ impl<'p> Tape<'p> {
                     None => launch,
                 })
             };
-            let store = Launch::named("store k", &programs.store[format], store_grid(rows));
+            let store = Launch::named("store k", &programs.store[format], store_grid(rows, 1));
             let store = store.rows(&k, 0, KEY as i64)?.buffer(&kept.slots)?;
             self.run(g, side, pages(store)?.scalar(I32(rows as i32))?)?;
             let grid = logits_grid(BF16_CTAS_PER_SM, rows, 1, MAX_LEN as u64, 132);

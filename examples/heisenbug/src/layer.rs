@@ -322,7 +322,7 @@ impl<'p> Tape<'p> {
             let other = Launch::new(&programs.other_work, [1, 1, 1]).buffer(zeros)?.buffer(out)?;
             self.launch(g, alternate, other.scalar(I32(setup.late))?)?;
         }
-        let store = Launch::named("store k", &indexer.store, store_grid(rows));
+        let store = Launch::named("store k", &indexer.store, store_grid(rows, 1));
         let store = store.rows(&t.k, 0, i64::from(KEY))?.buffer(&kept.slots)?;
         self.launch(g, alternate, self.pages(store, kept)?.scalar(I32(setup.batch))?)?;
         self.alloc(&t.logits, alternate);

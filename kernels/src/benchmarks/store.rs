@@ -1,6 +1,6 @@
 //! Timing the stores. The rows of a size are its keys; the batch is 1.
 
-use lathe_codegen::benchmark::{Axis, Configuration, Size, SizeError, Work, Workload};
+use lathe_codegen::benchmark::{Axis, Configuration, Machine, Size, SizeError, Work, Workload};
 use lathe_codegen::dtype::Dtype;
 use lathe_codegen::ir::Kernel;
 use lathe_codegen::trace::TraceErrors;
@@ -11,7 +11,7 @@ use crate::cases::fused::FusedSpec;
 use crate::cases::store::ScatterSpec;
 use crate::contract::rules::{MAIN_PAGE_SLOTS, RATIO_4};
 use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, ROPE_DIMS};
-use crate::launch::store_grid;
+use crate::launch::{store_grid, store_rows_a_thread};
 
 /// What a size of a store is made of.
 pub const AXES: &[Axis] = &[Axis::Keys];
@@ -21,9 +21,22 @@ pub fn sizes() -> Vec<Size> {
     [1, 64, 1_024, 16_384, 262_144].map(|rows| Size::new(1, rows)).into()
 }
 
-/// The kernel under the launch rule's grid.
-pub fn configurations(size: &Size, kernel: Result<Kernel, TraceErrors>) -> Vec<Configuration> {
-    vec![Configuration { parameters: Vec::new(), kernel, grid: store_grid(size.keys as usize) }]
+/// The kernel with as many rows a thread as the launch rule says, then with the other number.
+pub fn configurations(
+    size: &Size,
+    machine: Machine,
+    kernel: impl Fn(i32) -> Result<Kernel, TraceErrors>,
+) -> Vec<Configuration> {
+    let mut choices = [1, 2];
+    if store_rows_a_thread(size.keys as usize, machine.sms) == 2 {
+        choices.reverse();
+    }
+    let with = |rows_a_thread: i32| Configuration {
+        parameters: vec![("rows_a_thread", rows_a_thread as u32)],
+        kernel: kernel(rows_a_thread),
+        grid: store_grid(size.keys as usize, rows_a_thread),
+    };
+    choices.map(with).into()
 }
 
 /// Most rows: their bf16 keys fill a quarter of a gigabyte.

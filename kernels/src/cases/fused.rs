@@ -94,7 +94,7 @@ impl FusedSpec {
         let spec = self.clone();
         Case {
             name: format!("N={} {}: {}", self.tokens.len(), self.slot_dtype, self.label),
-            grid: store_grid(self.tokens.len()),
+            grid: store_grid(self.tokens.len(), 1),
             buffers: before.to_vec(),
             args,
             verify: Box::new(move |after| spec.verify(&data, &before, after)),

@@ -95,7 +95,7 @@ impl ScatterSpec {
         let (spec, buffers) = (self.clone(), vec![keys_buffer, slots, pool]);
         Case {
             name: format!("N={} {}: {}", self.slots.len(), self.slot_dtype, self.label),
-            grid: store_grid(self.slots.len()),
+            grid: store_grid(self.slots.len(), 1),
             buffers,
             args,
             verify: Box::new(move |after| spec.verify(&expected[..], after)),

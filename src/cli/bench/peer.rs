@@ -67,17 +67,20 @@ struct PeerKernel {
     pages_per_cta: Vec<u32>,
     /// Of a store, the rows that a CTA handles: the grid is `[ceil(rows / these), 1, 1]`.
     rows_per_cta: Option<u32>,
+    /// Of a selection, the CTAs of a row of logits: the grid is `[rows, these, 1]`.
+    ctas_per_row: Option<u32>,
     #[serde(default = "one")]
     warpgroups: u32,
     threads: u32,
     configurations: Vec<PeerConfiguration>,
 }
 
-#[derive(Deserialize, Debug, Default)]
+#[derive(Clone, Copy, Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields)]
 struct Requires {
     heads: Option<u32>,
     next_n: Option<u32>,
+    top_k: Option<u32>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -160,14 +163,16 @@ impl PeerKernel {
     fn fits(&self, size: &Size, target: Target) -> bool {
         let is = |required: Option<u32>, given| required.is_none_or(|required| required == given);
         let runs = self.targets.as_ref().is_none_or(|targets| targets.iter().any(|name| name == target.name()));
-        runs && is(self.requires.heads, size.heads) && is(self.requires.next_n, size.next_n)
+        let Requires { heads, next_n, top_k } = self.requires;
+        runs && is(heads, size.heads) && is(next_n, size.next_n) && is(top_k, size.top_k)
     }
 
     /// The grids to choose from, each with the last argument, if the kernel takes one.
     fn launches(&self, size: &Size) -> Vec<([u32; 3], Option<u32>)> {
         let of_rows = self.rows_per_cta.map(|rows| ([size.keys.div_ceil(rows), 1, 1], None));
+        let of_selection = self.ctas_per_row.map(|ctas| ([size.batch * size.next_n, ctas, 1], None));
         let of_walks = self.pages_per_cta.iter().filter_map(|&walk| Some((self.grid(size, walk)?, Some(walk))));
-        of_rows.into_iter().chain(of_walks).collect()
+        of_rows.into_iter().chain(of_selection).chain(of_walks).collect()
     }
 
     fn grid(&self, size: &Size, walk: u32) -> Option<[u32; 3]> {
