@@ -45,7 +45,8 @@ fn what_is_printed_for_people_is_there_for_programs() {
     let list = json(&["list", "--json"]);
     assert_eq!(list["target"], "sm_120a");
     assert_eq!(list["kernels"][0]["kernel"], "bf16_paged_mqa_logits");
-    assert_eq!(list["kernels"][0]["variants"], serde_json::json!(["H=16", "H=32", "H=64"]));
+    let variants = ["H=16", "H=32", "H=64", "H=16 balanced", "H=32 balanced", "H=64 balanced"];
+    assert_eq!(list["kernels"][0]["variants"], serde_json::json!(variants));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use lathe::kernels::cases::store::{Rows, ScatterSpec};
 use lathe::kernels::contract::KeyFormat;
 use lathe::kernels::fp8_logits::fp8_paged_mqa_logits;
 use lathe::kernels::fp8_store::fp8_index_k_store;
-use lathe::kernels::launch::STAGES;
+use lathe::kernels::launch::{LEAST_WAVES, STAGES};
 use lathe::runtime::backend::{Backend, EmulatorBackend, Loaded, Schedule};
 use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::program::Program;
@@ -28,10 +28,10 @@ fn program(kernel: Kernel) -> Program {
     Program::compile(&compiler, &kernel, Target::Sm120a).expect("compiles")
 }
 
-fn logits_program(format: KeyFormat, heads: usize) -> Program {
+fn logits_program((format, waves): (KeyFormat, i32), heads: usize) -> Program {
     program(match format {
-        KeyFormat::Bf16 => bf16_paged_mqa_logits(heads as i32, STAGES).expect("traces"),
-        KeyFormat::Fp8 => fp8_paged_mqa_logits(heads as i32, 1, STAGES, Target::Sm120a).expect("traces"),
+        KeyFormat::Bf16 => bf16_paged_mqa_logits(heads as i32, waves, STAGES).expect("traces"),
+        KeyFormat::Fp8 => fp8_paged_mqa_logits(heads as i32, 1, waves, STAGES, Target::Sm120a).expect("traces"),
     })
 }
 
@@ -50,53 +50,57 @@ fn logits(buffers: Vec<Buffer>) -> Buffer {
     buffers.into_iter().next_back().expect("buffers")
 }
 
-fn spec(format: KeyFormat) -> LogitsSpec {
+fn spec((format, waves): (KeyFormat, i32)) -> LogitsSpec {
     let mut spec = LogitsSpec::new(format, 16, 3, vec![640, 641, 642, 3, 64, 0]);
-    spec.max_len = 704;
+    (spec.max_len, spec.waves) = (704, waves);
     spec
 }
 
 const FORMATS: [KeyFormat; 2] = [KeyFormat::Bf16, KeyFormat::Fp8];
 
+/// Logits kernels, by format and by how often their launch fills the device.
+const LOGITS: [(KeyFormat, i32); 4] =
+    [(KeyFormat::Bf16, 1), (KeyFormat::Bf16, LEAST_WAVES), (KeyFormat::Fp8, 1), (KeyFormat::Fp8, LEAST_WAVES)];
+
 #[test]
 fn logits_do_not_depend_on_the_split_bit_for_bit() {
-    for format in FORMATS {
-        let program = logits_program(format, 16);
+    for logits_kernel in LOGITS {
+        let program = logits_program(logits_kernel, 16);
         let backend = EmulatorBackend::default();
         let loaded = backend.load(&program).expect("loads");
         let with_splits = |splits| {
-            let mut case = spec(format).case();
+            let mut case = spec(logits_kernel).case();
             case.grid[1] = splits;
             logits(passes(&*loaded, &case, Schedule::default()))
         };
         let one = with_splits(1);
         for splits in [2, 3, 7, 11, 40] {
-            assert_eq!(with_splits(splits), one, "{format:?}, {splits} CTAs a row");
+            assert_eq!(with_splits(splits), one, "{logits_kernel:?}, {splits} CTAs a row");
         }
     }
 }
 
 #[test]
 fn twenty_repeats_are_equal_bit_for_bit() {
-    for format in FORMATS {
-        let program = logits_program(format, 16);
+    for logits_kernel in LOGITS {
+        let program = logits_program(logits_kernel, 16);
         let backend = EmulatorBackend::default();
         let loaded = backend.load(&program).expect("loads");
-        let case = spec(format).case();
+        let case = spec(logits_kernel).case();
         let repeat =
             |seed: u64| logits(passes(&*loaded, &case, Schedule { seed, late_copies: seed.is_multiple_of(2) }));
         let first = repeat(0);
-        assert!((1..20).all(|seed| repeat(seed) == first), "{format:?}");
+        assert!((1..20).all(|seed| repeat(seed) == first), "{logits_kernel:?}");
     }
 }
 
 #[test]
 fn rows_of_a_request_equal_requests_of_one_row_bit_for_bit() {
-    for format in FORMATS {
-        let program = logits_program(format, 16);
+    for logits_kernel in LOGITS {
+        let program = logits_program(logits_kernel, 16);
         let backend = EmulatorBackend::default();
         let loaded = backend.load(&program).expect("loads");
-        let native = spec(format).case();
+        let native = spec(logits_kernel).case();
         let expected = logits(passes(&*loaded, &native, Schedule::default()));
 
         let mut flat = native;
@@ -108,13 +112,13 @@ fn rows_of_a_request_equal_requests_of_one_row_bit_for_bit() {
         let repeated: Vec<u8> = bytes.chunks_exact(bytes.len() / 2).flat_map(|row| row.repeat(3)).collect();
         *table = Buffer::from_bytes("block_table", Dtype::I32, repeated);
         let run = loaded.run(&flat, Schedule::default()).expect("runs");
-        assert_eq!(logits(run.buffers), expected, "{format:?}");
+        assert_eq!(logits(run.buffers), expected, "{logits_kernel:?}");
     }
 }
 
 #[test]
 fn a_row_does_not_depend_on_its_neighbours() {
-    let program = logits_program(KeyFormat::Bf16, 16);
+    let program = logits_program((KeyFormat::Bf16, 1), 16);
     let backend = EmulatorBackend::default();
     let loaded = backend.load(&program).expect("loads");
     let case = LogitsSpec::new(KeyFormat::Bf16, 16, 1, vec![130, 70]).case();
@@ -138,7 +142,7 @@ fn draw<S: Strategy>(count: u32, strategy: &S, test: impl Fn(S::Value)) {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn any_launch(format: KeyFormat) -> impl Strategy<Value = LogitsSpec> {
+fn any_launch((format, waves): (KeyFormat, i32)) -> impl Strategy<Value = LogitsSpec> {
     let lens = (1usize..=6, 0usize..=3)
         .prop_flat_map(|(next_n, batch)| (Just(next_n), prop::collection::vec(0i32..300, next_n * batch)));
     let layout = (0u64..200, 0u64..9, 0u64..70, 0u32..150, any::<bool>());
@@ -156,7 +160,7 @@ fn any_launch(format: KeyFormat) -> impl Strategy<Value = LogitsSpec> {
             spec.page_stride += 16 * page_gap;
             (spec.table_gap, spec.logits_gap, spec.clean) = (table_gap, logits_gap, clean);
             (spec.pages, spec.data, spec.tail, spec.sms, spec.seed) = (pages, data, tail, sms, seed);
-            spec.label = "drawn".to_owned();
+            (spec.label, spec.waves) = ("drawn".to_owned(), waves);
             spec
         },
     )
@@ -164,11 +168,11 @@ fn any_launch(format: KeyFormat) -> impl Strategy<Value = LogitsSpec> {
 
 #[test]
 fn logits_are_right_for_any_shape_and_any_strides() {
-    for format in FORMATS {
-        let program = logits_program(format, 16);
+    for logits_kernel in LOGITS {
+        let program = logits_program(logits_kernel, 16);
         let backend = EmulatorBackend::default();
         let loaded = backend.load(&program).expect("loads");
-        draw(40, &any_launch(format), |spec| {
+        draw(40, &any_launch(logits_kernel), |spec| {
             let schedule = Schedule { seed: spec.seed % 5, late_copies: spec.seed % 2 == 1 };
             passes(&*loaded, &spec.case(), schedule);
         });

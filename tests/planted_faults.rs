@@ -50,7 +50,7 @@ enum Caught {
 }
 
 fn logits_kernel() -> Kernel {
-    bf16_paged_mqa_logits(16, STAGES).expect("traces")
+    bf16_paged_mqa_logits(16, 1, STAGES).expect("traces")
 }
 
 /// Long rows, so that every CTA goes round its ring, and a length inside a page.
@@ -224,7 +224,7 @@ fn a_mask_that_is_off_by_one_writes_past_the_length() {
 /// The fp8 logits on Hopper, whose warps multiply together.
 #[track_caller]
 fn expect_warpgroup(fault: Fault, caught: Caught) {
-    let kernel = fp8_paged_mqa_logits(16, 1, STAGES, Target::Sm90a).expect("traces");
+    let kernel = fp8_paged_mqa_logits(16, 1, 1, STAGES, Target::Sm90a).expect("traces");
     let mut spec = LogitsSpec::new(KeyFormat::Fp8, 16, 1, vec![700, 130]);
     (spec.sms, spec.label) = (1, "faults".to_owned());
     expect_on(Target::Sm90a, kernel, FP8_LOGITS, fault, &spec.case(), caught);
@@ -247,9 +247,9 @@ fn queries_that_no_barrier_hands_to_the_tensor_cores_are_a_copy_in_flight() {
 #[test]
 fn a_product_that_is_not_waited_for_is_undefined() {
     let fault = Fault::Ir(|kernel| alter(kernel, "wgmma.wait", 0, |inst| inst.attrs.set("pending", 1)));
-    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(len - keys - start))"));
+    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(walk.len - keys - start))"));
     let fault = Fault::Ir(|kernel| remove(kernel, "wgmma.commit", 0));
-    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(len - keys - start))"));
+    expect_warpgroup(fault, Caught::At(FindingKind::Undefined, "store_rows(score, below(walk.len - keys - start))"));
 }
 
 #[test]
@@ -313,13 +313,16 @@ fn a_shuffle_that_a_lane_skips_is_a_divergent_collective() {
 #[test]
 fn a_cta_barrier_that_a_warp_skips_is_misuse() {
     let fault = Fault::Text { from: "  __syncthreads();", to: "  if (warp != 1) __syncthreads();" };
-    expect_logits(fault, Caught::At(FindingKind::BarrierMisuse, "cta::sync();"));
+    expect_logits(fault, Caught::At(FindingKind::BarrierMisuse, "cta::sync(); // the queries are there"));
 }
 
 #[test]
 fn queries_that_are_fetched_by_half_leave_undefined_scores() {
     let fault = Fault::Text { from: "copy_tile_xor16<16, 256, 128>(q_tile", to: "copy_tile_xor16<8, 256, 128>(q_tile" };
-    expect_logits(fault, Caught::At(FindingKind::Undefined, "scores.store_rows(score, below(len - keys - start));"));
+    expect_logits(
+        fault,
+        Caught::At(FindingKind::Undefined, "scores.store_rows(score, below(walk.len - keys - start));"),
+    );
 }
 
 #[test]
@@ -328,7 +331,10 @@ fn rows_that_store_to_one_place_race() {
         from: "float* scores = logits + (unsigned)row * logits_stride + (first * 64 + keys);",
         to: "float* scores = logits + (first * 64 + keys);",
     };
-    expect_logits(fault, Caught::At(FindingKind::GlobalRace, "scores.store_rows(score, below(len - keys - start));"));
+    expect_logits(
+        fault,
+        Caught::At(FindingKind::GlobalRace, "scores.store_rows(score, below(walk.len - keys - start));"),
+    );
 }
 
 #[test]
@@ -411,7 +417,7 @@ fn silent(kernel: Kernel, cases: &[Case]) {
 fn the_logits_kernel_is_silent_under_every_schedule() {
     let mut cases = vec![logits_case()];
     cases.extend(
-        logits_specs(KeyFormat::Bf16, 16, Scale::Emulator)
+        logits_specs(KeyFormat::Bf16, 16, 1, Scale::Emulator)
             .iter()
             .filter(|spec| spec.lens.iter().sum::<i32>() < 1_000 && (spec.data != Data::Random || spec.clean))
             .map(LogitsSpec::case),

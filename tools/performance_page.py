@@ -111,7 +111,7 @@ def logits(data: dict[str, Row], kernel: str) -> tuple[list[str], list[list[str]
 
 
 def schedule(row: Row) -> str:
-    return row["configuration"].replace("pages_per_cta=", "pages ").replace("=", " ").replace(" stages", ", stages")
+    return row["configuration"].replace(" ", ", ").replace("pages_per_cta", "pages").replace("=", " ")
 
 
 def shapes(data: dict[str, Row]) -> tuple[list[str], list[list[str]]]:

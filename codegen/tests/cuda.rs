@@ -194,7 +194,12 @@ fn the_logits_kernel() {
           const char* source = (const char*)from + worker * 16;
           #pragma unroll
           for (int i = 0; i < rows / step; ++i) {
+        #if __CUDA_ARCH__ < 1000
             cp_async_16((first ^ i * step % 8 * 16) + i * step * row_bytes, source + i * step * row_bytes);
+        #else  // for which the assembler would add one constant four times
+            cp_async_16((first ^ i * step % 8 * 16) + i * step * row_bytes, source);
+            source += step * row_bytes;
+        #endif
           }
         }
 

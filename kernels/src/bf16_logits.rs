@@ -9,15 +9,17 @@ use crate::benchmarks::logits;
 use crate::cases::logits_list::logits_cases;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::{BF16_CTAS_PER_SM, DEEP_STAGES, STAGES, Schedule, bf16_logits_stages, logits_grid};
+use crate::launch::{BF16_CTAS_PER_SM, LEAST_WAVES, STAGES, Schedule, bf16_logits_launch, bf16_schedules};
+use crate::partition::{Share, Walk};
 
 /// logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
-/// The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and a ring of its own
-/// for them.
+/// A CTA walks pages of a row, at most 32 at a time: of a row of its own, or, where its launch fills the device several
+/// times (`waves`), its share of all rows. A warp has 16 keys of every page, and a ring of its own for them.
 #[kernel(warps = 4, ctas_per_sm = BF16_CTAS_PER_SM)]
 pub fn bf16_paged_mqa_logits(
     #[comptime] heads: i32,
+    #[comptime] waves: i32,
     #[comptime] stages: i32,
     #[read] q: Slice<bf16>,
     #[read] k_pages: Rows<bf16>,
@@ -28,56 +30,83 @@ pub fn bf16_paged_mqa_logits(
     table_pages: Scalar<i32>,
     clean_to: Scalar<i32>,
 ) {
+    let row_of = |request: Scalar<i32>| request * grid::x() + cta::x();
     let (request, first, splits) = (cta::z(), cta::y(), grid::y());
-    let row = request * grid::x() + cta::x();
+    let row = row_of(request);
     let keys = warp::id() * 16;
     let q_tile = shared::<bf16>([heads, 128]).swizzle(Xor16);
     let ring = shared::<bf16>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
 
+    // The lanes hold the ids of the pages, one each.
+    let score = |row: Scalar<i32>, walk: Walk, page_ids: Scalar<i32>| {
+        q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
+        commit();
+        let w = weights.at(row * heads).load_cols(heads);
+
+        let step = walk.step * 64;
+
+        let k = k_pages.skip(keys * 128);
+        let fetch = |there_is: Mask, holder: Scalar<i32>, stage: SharedTile<bf16>| {
+            if there_is {
+                let page = page_ids.of_lane(holder);
+                stage.copy_async(k.row(page));
+            }
+            commit();
+        };
+        let mut due = walk.first * 64; // where the page to fetch next begins,
+        let mut holder = Scalar::from(0); // and the lane that has its id
+        for s in 0..stages {
+            fetch(due.lt(walk.len), holder, ring.stage(s));
+            due += step;
+            holder += 1;
+        }
+
+        wait_all_but(stages);
+        cta::sync(); // the queries are there, all of them
+        let queries = q_tile.load_b();
+
+        section("A page a turn");
+        let mut scores = logits.row(row).at(walk.first * 64 + keys);
+        for (start, stage) in ring.turns(walk.first * 64..walk.len).step_by(step) {
+            wait_all_but(stages - 1);
+            warp::sync();
+            let dots = mma_abt(stage.load_a(), queries);
+            let score = (relu(dots) * w).sum_cols();
+            scores.store_rows(score, below(walk.len - keys - start));
+            scores = scores.at(step);
+            warp::sync();
+            // Both say the same. Where rows are shared there is no register for `due`; on own rows, it is what was measured.
+            if waves == 1 {
+                fetch(due.lt(walk.len), holder, stage);
+                due += step;
+            } else {
+                fetch(start.lt(walk.len - step * stages), holder, stage);
+            }
+            holder += 1;
+        }
+    };
+
     pdl::wait();
 
-    section("The row's queries and weights, and one page id a lane");
-    let my_page = first + lane::id() * splits;
-    let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
-    let len = context_lens.at(row).load();
-    warp::sync(); // or the assembler asks for the queries first, and the pages, which wait for their ids, come later
-    q_tile.copy_async(q.at(row.to::<i64>() * i64::from(heads * 128)));
-    commit();
-    let w = weights.at(row * heads).load_cols(heads);
-    let step = splits * 64;
-
-    let k = k_pages.skip(keys * 128);
-    let mut due = first * 64; // where the page to fetch next begins,
-    let mut holder = Scalar::from(0); // and the lane that has its id
-    let mut fetch_next = |stage: SharedTile<bf16>| {
-        if due < len {
-            let page = page_ids.of_lane(holder);
-            stage.copy_async(k.row(page));
+    let len = if waves == 1 {
+        section("The row's queries and weights, and one page id a lane");
+        let my_page = first + lane::id() * splits;
+        let page_ids = block_table.row(request).at(my_page).load_if(my_page.lt(table_pages), 0);
+        let len = context_lens.at(row).load();
+        warp::sync(); // or the assembler asks for the queries first, and the pages, which wait for their ids, come later
+        score(row, Walk { request, first, step: splits, len }, page_ids);
+        len
+    } else {
+        let len = context_lens.at(row).load();
+        for walk in Share::of_cta(context_lens, waves).walks() {
+            let my_page = walk.first + lane::id() * walk.step;
+            let within = (my_page * 64).lt(walk.len);
+            let page_ids = block_table.row(walk.request).at(my_page).load_if(within, 0);
+            cta::sync(); // every warp has read the queries of the walk before
+            score(row_of(walk.request), walk, page_ids);
         }
-        commit();
-        due += step;
-        holder += 1;
+        len
     };
-    for s in 0..stages {
-        fetch_next(ring.stage(s));
-    }
-
-    wait_all_but(stages);
-    cta::sync();
-    let queries = q_tile.load_b();
-
-    section("A page a turn");
-    let mut scores = logits.row(row).at(first * 64 + keys);
-    for (start, stage) in ring.turns(first * 64..len).step_by(step) {
-        wait_all_but(stages - 1);
-        warp::sync();
-        let dots = mma_abt(stage.load_a(), queries);
-        let score = (relu(dots) * w).sum_cols();
-        scores.store_rows(score, below(len - keys - start));
-        scores = scores.at(step);
-        warp::sync();
-        fetch_next(stage);
-    }
 
     // Not before: measured, CTAs that start to wait while pages are fetched make either call up to 9 % longer.
     pdl::launch_dependents();
@@ -88,8 +117,7 @@ pub fn bf16_paged_mqa_logits(
     }
 }
 
-/// The kernel as the program knows it: on Hopper also with deep rings, for the launches that
-/// [`bf16_logits_stages`](crate::launch::bf16_logits_stages) names.
+/// The kernel as the program knows it, in the schedules of [`bf16_logits_launch`].
 pub fn entry() -> Entry {
     Entry {
         name: "bf16_paged_mqa_logits",
@@ -98,28 +126,28 @@ pub fn entry() -> Entry {
         source: include_str!("bf16_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            let variant = |label, heads, stages| Variant {
-                label,
-                kernel: bf16_paged_mqa_logits(heads, stages),
-                cases: Box::new(move |scale| logits_cases(KeyFormat::Bf16, heads as usize, scale)),
+            let variant = |heads: i32, Schedule { waves, stages, .. }| Variant {
+                label: match (waves, stages) {
+                    (1, STAGES) => format!("H={heads}"),
+                    (1, _) => format!("H={heads} deep"),
+                    _ => format!("H={heads} balanced"),
+                },
+                kernel: bf16_paged_mqa_logits(heads, waves, stages),
+                cases: Box::new(move |scale| logits_cases(KeyFormat::Bf16, heads as usize, waves, scale)),
             };
-            let mut variants: Vec<_> = [16, 32, 64].map(|heads| variant(format!("H={heads}"), heads, STAGES)).into();
-            if target.capability() == 90 {
-                variants.extend([16, 32, 64].map(|heads| variant(format!("H={heads} deep"), heads, DEEP_STAGES)));
-            }
-            variants
+            // The number of waves is one constant of the code.
+            let schedules = bf16_schedules(target).into_iter().filter(|schedule| schedule.waves <= LEAST_WAVES);
+            schedules.flat_map(|schedule| [16, 32, 64].map(|heads| variant(heads, schedule))).collect()
         },
         benchmark: Some(Benchmark {
             axes: logits::AXES,
             sizes: logits::sizes,
             configurations: |size, machine| {
                 let (batch, next_n) = (size.batch as usize, size.next_n as usize);
-                let max_len = size.max_len().into();
-                let grid = logits_grid(BF16_CTAS_PER_SM, batch, next_n, max_len, machine.sms);
-                let schedule = |stages| Schedule { warpgroups: 1, stages };
-                let rule = schedule(bf16_logits_stages(machine.target, batch, next_n, max_len, machine.sms));
-                logits::configurations(size, (rule, grid), &[STAGES, DEEP_STAGES].map(schedule), |schedule| {
-                    bf16_paged_mqa_logits(size.heads as i32, schedule.stages)
+                let rule = bf16_logits_launch(machine.target, batch, next_n, size.max_len().into(), machine.sms);
+                let wave = BF16_CTAS_PER_SM * machine.sms;
+                logits::configurations(size, wave, rule, &bf16_schedules(machine.target), |schedule| {
+                    bf16_paged_mqa_logits(size.heads as i32, schedule.waves, schedule.stages)
                 })
             },
             work: |size| logits::work(KeyFormat::Bf16, size),
@@ -136,14 +164,14 @@ mod tests {
 
     #[test]
     fn the_cuda_reads_as_one_would_write_it() {
-        let cuda = bf16_paged_mqa_logits(64, STAGES).unwrap().cuda(Target::Sm120a).unwrap();
+        let cuda = bf16_paged_mqa_logits(64, 1, STAGES).unwrap().cuda(Target::Sm120a).unwrap();
         assert_eq!(cuda.shared_bytes, 64 * 256 + 4 * 2 * 16 * 256);
         let kernel = &cuda.source[cuda.source.find("// logits").unwrap()..];
         expect![[r#"
             // logits[r, p] = sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
             //
-            // The CTAs of a row take its pages in turn, at most 32 each; a warp has 16 keys of every page, and a ring of its own
-            // for them.
+            // A CTA walks pages of a row, at most 32 at a time: of a row of its own, or, where its launch fills the device several
+            // times (`waves`), its share of all rows. A warp has 16 keys of every page, and a ring of its own for them.
             extern "C" __global__ void __launch_bounds__(128, 2)
             bf16_paged_mqa_logits(const bf16* q,
                                   const bf16* k_pages,
@@ -271,7 +299,7 @@ mod tests {
 
     #[test]
     fn another_head_count_is_refused() {
-        let errors = bf16_paged_mqa_logits(20, STAGES).unwrap_err().to_string();
+        let errors = bf16_paged_mqa_logits(20, 1, STAGES).unwrap_err().to_string();
         assert!(errors.contains("multiple of 8"), "{errors}");
     }
 }

@@ -7,6 +7,7 @@
 use lathe_codegen::target::Target;
 
 use crate::contract::PAGE_SLOTS;
+use crate::partition::GROUP;
 
 /// Most pages that a group of four warps walks: their ids lie in one register of each lane of a warp.
 pub const MAX_WALK: u64 = 32;
@@ -31,8 +32,108 @@ pub fn fp8_warpgroups_per_sm(target: Target) -> u32 {
 pub struct Schedule {
     /// Groups of four warps a CTA, which share the queries; each walks pages of its own.
     pub warpgroups: i32,
+    /// How often the launch fills the device. *1*: the CTAs of a row share that row; no way to the first key is shorter.
+    /// *[More](LEAST_WAVES)*: all CTAs share all rows, by the lengths that they find: see [`partition`](crate::partition).
+    pub waves: i32,
     /// Stages of each warp's ring.
     pub stages: i32,
+}
+
+/// Pages of a walk that one wave would make, up to which there is one: twice the largest walk is still better as two waves of
+/// it than as many of 16.
+const LONGEST_WAVE: u64 = 2 * MAX_WALK;
+
+/// The fewest waves of a bf16 launch whose CTAs share all rows.
+pub const LEAST_WAVES: i32 = 4;
+
+/// The fewest waves of an fp8 one.
+pub const FP8_LEAST_WAVES: i32 = 2;
+
+/// The most: a launch of the longest rows loses 1 % to one of still smaller CTAs, and one of short rows gains more.
+pub const MOST_WAVES: i32 = 16;
+
+/// Schedules of the bf16 logits kernel.
+pub fn bf16_schedules(target: Target) -> Vec<Schedule> {
+    let schedule = |waves, stages| Schedule { warpgroups: 1, waves, stages };
+    match target.capability() {
+        90 => vec![
+            schedule(1, STAGES),
+            schedule(1, DEEP_STAGES),
+            schedule(LEAST_WAVES, 3),
+            schedule(8, DEEP_STAGES),
+            schedule(MOST_WAVES, DEEP_STAGES),
+        ],
+        _ => [1, LEAST_WAVES, 8, MOST_WAVES].map(|waves| schedule(waves, STAGES)).into(),
+    }
+}
+
+/// Schedule and grid of the bf16 logits kernel.
+///
+/// Stages, on Hopper: where one wave of CTAs walks several pages each, two are best: with more in flight, every CTA's first
+/// page comes later. One page a CTA, or many waves, go best with five, where they fit beside a second CTA of the SM; three
+/// are between the two for launches that may be short or long.
+pub fn bf16_logits_launch(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> (Schedule, [u32; 3]) {
+    let grid = logits_grid(BF16_CTAS_PER_SM, batch, next_n, max_len, sms);
+    let waves = balanced_waves(BF16_CTAS_PER_SM * sms, LEAST_WAVES, batch, next_n, max_len);
+    let stages = match waves {
+        _ if target.capability() != 90 => STAGES,
+        Some(LEAST_WAVES) => 3,
+        Some(_) => DEEP_STAGES,
+        None => match one_wave_walk(batch, next_n, max_len, BF16_CTAS_PER_SM * sms) {
+            2..=LONGEST_WAVE => STAGES,
+            _ => DEEP_STAGES,
+        },
+    };
+    let schedule = Schedule { warpgroups: 1, waves: waves.unwrap_or(1), stages };
+    (schedule, waves.map_or(grid, |waves| balanced_grid(BF16_CTAS_PER_SM * sms, waves, batch, next_n)))
+}
+
+/// Waves of a launch whose groups of four warps share all rows, at least `least`, where that is better than that each row has
+/// its own.
+///
+/// While the longest launch is not much more than one wave, it is not: the lengths are one more load on the way to the first
+/// key. From there on, neither a long row beside short ones nor a graph captured for longer rows than it replays leaves most
+/// of the device idle. A group for 32 pages of the longest launch: with fewer, SMs that are faster than others are idle
+/// at its end, and of more, more find nothing to do in a short one.
+///
+/// Batches of more than [`GROUP`] requests keep to their rows, and those that do not divide so many groups evenly.
+fn balanced_waves(wave: u32, least: i32, batch: usize, next_n: usize, max_len: u64) -> Option<i32> {
+    let waves = (one_wave_walk(batch, next_n, max_len, wave) / MAX_WALK).min(MOST_WAVES as u64) as i32;
+    if waves < least || batch > GROUP as usize {
+        return None;
+    }
+    let [x, splits, z] = balanced_grid(wave, waves, batch, next_n);
+    let (groups, wanted) = (x * splits * z, waves.unsigned_abs() * wave);
+    (groups <= wanted && groups >= wanted / 10 * 9).then_some(waves)
+}
+
+/// Grid of a logits kernel whose CTAs share all rows and fill the device, which has room for `wave` of them, so often.
+pub fn balanced_grid(wave: u32, waves: i32, batch: usize, next_n: usize) -> [u32; 3] {
+    if batch == 0 {
+        return [0, 0, 0];
+    }
+    let splits = waves.unsigned_abs() * wave / (batch * next_n) as u32;
+    [next_n as u32, splits.max(1), batch as u32]
+}
+
+/// Pages that each of `wave` walkers would have, as a power of two.
+fn one_wave_walk(batch: usize, next_n: usize, max_len: u64, wave: u32) -> u64 {
+    let pages = (batch * next_n) as u64 * max_len.div_ceil(PAGE_SLOTS as u64);
+    pages.div_ceil(wave.into()).max(1).next_power_of_two()
+}
+
+/// Schedules of the fp8 logits kernel.
+pub fn fp8_schedules(target: Target) -> Vec<Schedule> {
+    let schedule = |warpgroups, waves, stages| Schedule { warpgroups, waves, stages };
+    match target.capability() {
+        90 => {
+            let own_rows = [1, 2, 4].into_iter().flat_map(|warpgroups| [2, 3].map(|stages| (warpgroups, 1, stages)));
+            let all_rows =
+                [2, LEAST_WAVES, 8, MOST_WAVES].into_iter().flat_map(|waves| [2, 3].map(|stages| (1, waves, stages)));
+            own_rows.chain(all_rows).map(|(warpgroups, waves, stages)| schedule(warpgroups, waves, stages)).collect()
+        }
+        _ => [1, LEAST_WAVES, 8, MOST_WAVES].map(|waves| schedule(1, waves, STAGES)).into(),
+    }
 }
 
 /// Schedule and grid of the fp8 logits kernel.
@@ -40,34 +141,38 @@ pub struct Schedule {
 /// On Hopper, once there are more pages than SMs and while they make one wave of CTAs, two warpgroups share the queries. An
 /// SM has registers for two such CTAs and no third; of the smallest ones, four are meant to be on an SM and five fit, so that
 /// under programmatic edges those of the next launch gather where SMs end first. A page an SM, and many waves, go best with
-/// the smallest CTAs. Three stages, but two where one wave makes the longest walks.
+/// the smallest CTAs. Three stages, but two where walks are longest: one wave of them on own rows, or two on shared ones, which
+/// take an even batch 1.5 % longer than own rows, and an uneven one 0.4 of their time.
 pub fn fp8_logits_launch(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> (Schedule, [u32; 3]) {
     let warpgroups_per_sm = fp8_warpgroups_per_sm(target);
+    let wave = warpgroups_per_sm * sms;
+    if let Some(waves) = balanced_waves(wave, FP8_LEAST_WAVES, batch, next_n, max_len) {
+        let stages = if target.capability() == 90 && waves > FP8_LEAST_WAVES { 3 } else { STAGES };
+        return (Schedule { warpgroups: 1, waves, stages }, balanced_grid(wave, waves, batch, next_n));
+    }
     let [x, splits, z] = logits_grid(warpgroups_per_sm, batch, next_n, max_len, sms);
     if target.capability() != 90 {
-        return (Schedule { warpgroups: 1, stages: STAGES }, [x, splits, z]);
+        return (Schedule { warpgroups: 1, waves: 1, stages: STAGES }, [x, splits, z]);
     }
     let (rows, pages) = ((batch * next_n) as u64, max_len.div_ceil(PAGE_SLOTS as u64));
-    let walk = longest_walk(rows, pages, sms, warpgroups_per_sm);
+    let walk = longest_walk(batch, next_n, max_len, sms, warpgroups_per_sm);
     let one_wave = rows * pages <= 2 * walk * u64::from(warpgroups_per_sm) * u64::from(sms);
     let schedule = Schedule {
         warpgroups: if one_wave && rows * pages > u64::from(sms) { 2 } else { 1 },
+        waves: 1,
         stages: if walk == MAX_WALK { 2 } else { 3 },
     };
     (schedule, [x, splits.div_ceil(schedule.warpgroups.unsigned_abs()), z])
 }
 
-/// Pages that a CTA of a logits kernel walks in the longest launch, from `rows` query rows and the longest length allowed.
+/// Pages that a CTA of a logits kernel whose rows are not shared walks in the longest launch.
 ///
 /// Measured best on keys of every size: a page a CTA while all pages fit one wave; then the power of two that makes one
 /// wave, up to 32 pages; then many waves of 16 pages with two CTAs on an SM, of 11 with more, since a persistent grid loses
 /// to them (SMs do not get equal bandwidth).
-fn longest_walk(rows: u64, pages: u64, sms: u32, ctas_per_sm: u32) -> u64 {
-    let wave = u64::from(ctas_per_sm) * u64::from(sms);
-    let one_wave = (rows * pages).div_ceil(wave).max(1).next_power_of_two();
-    // Twice the largest walk is still better as two waves of it than as many of 16.
-    match one_wave {
-        walk if walk <= 2 * MAX_WALK => walk.min(MAX_WALK),
+fn longest_walk(batch: usize, next_n: usize, max_len: u64, sms: u32, ctas_per_sm: u32) -> u64 {
+    match one_wave_walk(batch, next_n, max_len, ctas_per_sm * sms) {
+        walk if walk <= LONGEST_WAVE => walk.min(MAX_WALK),
         _ if ctas_per_sm == 2 => 16,
         _ => 11,
     }
@@ -77,26 +182,13 @@ fn longest_walk(rows: u64, pages: u64, sms: u32, ctas_per_sm: u32) -> u64 {
 /// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`], or [`fp8_warpgroups_per_sm`]
 /// for CTAs of one warpgroup.
 pub fn logits_grid(ctas_per_sm: u32, batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
-    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    logits_grid_of_walk(batch, next_n, max_len, longest_walk((batch * next_n) as u64, pages, sms, ctas_per_sm))
+    logits_grid_of_walk(batch, next_n, max_len, longest_walk(batch, next_n, max_len, sms, ctas_per_sm))
 }
 
 /// Grid of the logits kernels whose CTAs walk `walk` pages of the longest row, whatever [`logits_grid`] would choose.
 pub fn logits_grid_of_walk(batch: usize, next_n: usize, max_len: u64, walk: u64) -> [u32; 3] {
     let splits = max_len.div_ceil(PAGE_SLOTS as u64).div_ceil(walk);
     if batch == 0 || splits == 0 { [0, 0, 0] } else { [next_n as u32, splits as u32, batch as u32] }
-}
-
-/// Stages of the bf16 logits kernel's rings.
-///
-/// Where one wave of CTAs walks several pages each, two stages are best: with more in flight, every CTA's first page
-/// comes later. One page a CTA, or many waves, go best with five, where they fit beside a second CTA of the SM.
-pub fn bf16_logits_stages(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> i32 {
-    let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    let rows = (batch * next_n) as u64;
-    let walk = longest_walk(rows, pages, sms, BF16_CTAS_PER_SM);
-    let many_waves = rows * pages > 2 * walk * u64::from(BF16_CTAS_PER_SM) * u64::from(sms);
-    if target.capability() == 90 && (walk == 1 || many_waves) { DEEP_STAGES } else { STAGES }
 }
 
 /// Most pages that a CTA of a row walks: CTA `y` of `splits` takes pages `y`, `y + splits`, `y + 2 * splits`, ...
@@ -168,21 +260,69 @@ mod tests {
         assert_eq!(launch(1, 65_536), (1024 / 2 / 2, 2, 3));
         assert_eq!(launch(16, 16_384), (256 / 8 / 2, 2, 3));
         assert_eq!(launch(64, 16_384), (256 / 32 / 2, 2, 2));
-        assert_eq!(launch(128, 65_536), (1024_u32.div_ceil(11), 1, 3)); // many waves
+        assert_eq!(launch(4_096, 4_096), (64_u32.div_ceil(11), 1, 3)); // many waves
         let elsewhere = fp8_logits_launch(Target::Sm120a, 16, 1, 16_384, 188);
-        assert_eq!(elsewhere, (Schedule { warpgroups: 1, stages: 2 }, [1, 256 / 8, 16]));
+        assert_eq!(elsewhere, (Schedule { warpgroups: 1, waves: 1, stages: 2 }, [1, 256 / 8, 16]));
     }
 
     #[test]
     fn rings_are_deep_for_single_pages_and_for_many_waves() {
-        let stages = |rows, max_len| bf16_logits_stages(Target::Sm90a, rows, 1, max_len, SMS);
-        for (rows, max_len) in [(1, 1024), (1, 16_384), (64, 65_536), (128, 65_536)] {
+        let stages = |rows, max_len| bf16_logits_launch(Target::Sm90a, rows, 1, max_len, SMS).0.stages;
+        for (rows, max_len) in [(1, 1024), (1, 16_384), (64, 65_536), (128, 65_536), (512, 65_536)] {
             assert_eq!(stages(rows, max_len), DEEP_STAGES, "{rows} x {max_len}");
         }
         for (rows, max_len) in [(1, 65_536), (16, 4096), (16, 16_384), (64, 16_384)] {
             assert_eq!(stages(rows, max_len), STAGES, "{rows} x {max_len}");
         }
-        assert_eq!(bf16_logits_stages(Target::Sm120a, 128, 1, 65_536, 188), STAGES);
+        assert_eq!(stages(32, 65_536), 3);
+        assert_eq!(bf16_logits_launch(Target::Sm120a, 128, 1, 65_536, 188).0.stages, STAGES);
+    }
+
+    #[test]
+    fn rows_are_shared_once_the_longest_launch_is_far_more_than_a_wave() {
+        let launch = |batch, next_n, max_len| {
+            let (schedule, [_, splits, _]) = bf16_logits_launch(Target::Sm90a, batch, next_n, max_len, SMS);
+            (schedule.waves, splits)
+        };
+        assert_eq!(launch(64, 1, 16_384), (1, 8)); // two waves of the longest walks
+        assert_eq!(launch(32, 1, 65_536), (4, 4 * 264 / 32));
+        assert_eq!(launch(64, 1, 65_536), (8, 8 * 264 / 64));
+        assert_eq!(launch(128, 1, 65_536), (16, 16 * 264 / 128));
+        assert_eq!(launch(256, 1, 131_072), (16, 16 * 264 / 256)); // 62 pages a CTA
+        assert_eq!(launch(32, 2, 65_536), (8, 8 * 264 / 64));
+        assert_eq!(launch(1, 1, 131_072), (1, 256)); // a lone row is its CTAs' own
+        assert_eq!(launch(300, 1, 65_536), (1, 64)); // more than a group
+        assert_eq!(launch(140, 4, 2_048), (1, 2)); // 560 rows do not divide 4 x 264 CTAs
+        assert_eq!(launch(0, 1, 65_536), (1, 0));
+    }
+
+    #[test]
+    fn fp8_rows_are_shared_from_two_waves_of_the_longest_walks_on() {
+        let launch = |batch, max_len| {
+            let (schedule, [_, splits, _]) = fp8_logits_launch(Target::Sm90a, batch, 1, max_len, SMS);
+            (schedule, splits)
+        };
+        let shared = |waves| Schedule { warpgroups: 1, waves, stages: if waves == 2 { 2 } else { 3 } };
+        assert_eq!(launch(64, 16_384).0.waves, 1); // one wave of the longest walks
+        assert_eq!(launch(32, 65_536), (shared(2), 2 * 528 / 32));
+        assert_eq!(launch(64, 65_536), (shared(4), 4 * 528 / 64));
+        assert_eq!(launch(128, 65_536), (shared(8), 8 * 528 / 128));
+        assert_eq!(launch(300, 65_536).0.waves, 1); // more than a group
+        let (elsewhere, [_, splits, _]) = fp8_logits_launch(Target::Sm120a, 64, 1, 65_536, 188);
+        assert_eq!((elsewhere.waves, elsewhere.stages, splits), (4, STAGES, 4 * 564 / 64));
+    }
+
+    #[test]
+    fn a_shared_launch_fills_the_device_as_often_as_it_says() {
+        for batch in 1..=256 {
+            for (next_n, max_len) in [(1, 65_536), (2, 65_536), (3, 131_072), (6, 16_384)] {
+                let (Schedule { waves, .. }, [x, splits, z]) =
+                    bf16_logits_launch(Target::Sm120a, batch, next_n, max_len, 188);
+                assert_eq!((x as usize, z as usize), (next_n, batch));
+                let (ctas, wanted) = (x * splits * z, waves.unsigned_abs() * 2 * 188);
+                assert!(waves == 1 || (wanted * 9 / 10..=wanted).contains(&ctas), "{batch} {next_n} {max_len}: {ctas}");
+            }
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod fp8_logits;
 pub mod fp8_store;
 pub mod fused_store;
 pub mod launch;
+pub mod partition;
 pub mod reference;
 pub mod topk;
 

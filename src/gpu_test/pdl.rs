@@ -73,7 +73,7 @@ pub fn kernels(
 ) -> Result<Kernels, Failure> {
     Ok(Kernels {
         store: compile(&lathe_kernels::bf16_store::bf16_index_k_store::<i64>(1)?)?,
-        logits: compile(&change(lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES)?)?)?,
+        logits: compile(&change(lathe_kernels::bf16_logits::bf16_paged_mqa_logits(HEADS, 1, STAGES)?)?)?,
         topk: compile(&change(lathe_kernels::topk::topk_page_transform(K as i32)?)?)?,
     })
 }

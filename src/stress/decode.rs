@@ -140,8 +140,8 @@ impl Programs {
                 compile(&fp8_store::fp8_index_k_store::<i64>(false, 1)?)?,
             ],
             logits: [
-                compile(&bf16_logits::bf16_paged_mqa_logits(heads, STAGES)?)?,
-                compile(&fp8_logits::fp8_paged_mqa_logits(heads, 1, STAGES, target)?)?,
+                compile(&bf16_logits::bf16_paged_mqa_logits(heads, 1, STAGES)?)?,
+                compile(&fp8_logits::fp8_paged_mqa_logits(heads, 1, 1, STAGES, target)?)?,
             ],
             topk: compile(&topk::topk_page_transform(K as i32)?)?,
         })

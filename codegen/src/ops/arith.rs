@@ -238,8 +238,11 @@ fn binary<T>(op: &'static OpDef, a: Scalar<T>, b: Scalar<T>) -> Scalar<T> {
     }))
 }
 
-/// The value of an operation on two literals, where it is worth knowing.
+/// The value of an operation on two literals, or on one that decides it, where it is worth knowing.
 fn folded(op: &'static OpDef, x: Option<i64>, y: Option<i64>) -> Option<i64> {
+    if op.name == "mul" && (x == Some(0) || y == Some(0)) {
+        return Some(0);
+    }
     let (x, y) = (x?, y?);
     match op.name {
         "add" => x.checked_add(y),

@@ -65,12 +65,12 @@ impl Programs {
             bf16: Indexer {
                 project_q: program(kernels::project_bf16())?,
                 store: program(bf16_store::bf16_index_k_store::<i64>(1))?,
-                logits: program(bf16_logits::bf16_paged_mqa_logits(HEADS, STAGES))?,
+                logits: program(bf16_logits::bf16_paged_mqa_logits(HEADS, 1, STAGES))?,
             },
             fp8: Indexer {
                 project_q: program(kernels::project_e4m3())?,
                 store: program(fp8_store::fp8_index_k_store::<i64>(false, 1))?,
-                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, 1, STAGES, target))?,
+                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, 1, 1, STAGES, target))?,
             },
             topk: program(topk::topk_page_transform(kernels::TOP_K))?,
             project: program(kernels::project_bf16())?,

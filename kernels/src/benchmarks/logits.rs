@@ -18,7 +18,7 @@ use crate::cases::Noise;
 use crate::contract::logits::MAX_ROWS;
 use crate::contract::rules::lens_ratio_1;
 use crate::contract::{HEAD_DIM, HEADS, KeyFormat, MAX_NEXT_N, PAGE_SLOTS, SCALES_OFFSET};
-use crate::launch::{MAX_WALK, Schedule, logits_grid_of_walk};
+use crate::launch::{MAX_WALK, Schedule, balanced_grid, logits_grid_of_walk};
 use crate::reference::bounds::{C_MMA_BF16, C_WGMMA_FP8, Diff, MAX_DIFF};
 use crate::reference::convert::{f64_to_bf16, f64_to_e4m3};
 use crate::reference::logits::{Key, Logit, QueryRow};
@@ -52,9 +52,11 @@ const WARPS_A_PAGE: u64 = 4;
 /// Few groups of warps leave SMs idle, and very many cost time to start: a search skips them, but for a page a group.
 const USEFUL_GROUPS: RangeInclusive<u64> = 200..=12_000;
 
-/// The kernel as the launch rule has it, then with each of `schedules` and the grids of all walks.
+/// The kernel as the launch rule has it, then with each of `schedules` and the grids of all walks, or of its waves. The device
+/// has room for `wave` groups of four warps.
 pub fn configurations(
     size: &Size,
+    wave: u32,
     rule: (Schedule, [u32; 3]),
     schedules: &[Schedule],
     kernel: impl Fn(Schedule) -> Result<Kernel, TraceErrors>,
@@ -62,20 +64,25 @@ pub fn configurations(
     let (batch, next_n, max_len) = (size.batch as usize, size.next_n as usize, u64::from(size.max_len()));
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
     let many_warpgroups = schedules.iter().any(|schedule| schedule.warpgroups > 1);
+    let many_waves = schedules.iter().any(|schedule| schedule.waves > 1);
     let configuration = |(schedule, grid): (Schedule, [u32; 3])| {
         let pages_per_cta = pages.div_ceil(u64::from(grid[1].max(1))) as u32;
         let mut parameters = vec![("pages_per_cta", pages_per_cta), ("stages", schedule.stages.unsigned_abs())];
         parameters.extend(many_warpgroups.then_some(("warpgroups", schedule.warpgroups.unsigned_abs())));
+        parameters.extend(many_waves.then_some(("waves", schedule.waves.unsigned_abs())));
         Configuration { parameters, kernel: kernel(schedule), grid }
     };
     let of_schedule = |schedule: &Schedule| {
         let (schedule, warpgroups) = (*schedule, u64::from(schedule.warpgroups.unsigned_abs()));
+        if schedule.waves > 1 {
+            return vec![(schedule, balanced_grid(wave, schedule.waves, batch, next_n))];
+        }
         let walks = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_WALK].into_iter().filter(move |walk| *walk <= pages);
         let grids = walks.map(move |walk| (walk, logits_grid_of_walk(batch, next_n, max_len, walk * warpgroups)));
         let useful = grids.filter(move |(walk, [x, splits, z])| {
             *walk == 1 || USEFUL_GROUPS.contains(&(u64::from(x * splits * z) * warpgroups))
         });
-        useful.map(move |(_, grid)| (schedule, grid))
+        useful.map(move |(_, grid)| (schedule, grid)).collect()
     };
     let others = schedules.iter().flat_map(of_schedule).filter(|other| *other != rule);
     std::iter::once(rule).chain(others).map(configuration).collect()

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::Noise;
 use super::memory::{Failures, append, buffer, expect_unchanged};
 use crate::contract::{HEAD_DIM, KeyFormat, PAGE_SLOTS, SCALES_OFFSET};
-use crate::launch::{BF16_CTAS_PER_SM, logits_grid};
+use crate::launch::{BF16_CTAS_PER_SM, balanced_grid, logits_grid};
 use crate::reference::bounds::{C_MMA_BF16, C_MMA_FP8, Diff};
 use crate::reference::convert::{f64_to_bf16, f64_to_e4m3};
 use crate::reference::logits::{Key, Logit, QueryRow};
@@ -36,6 +36,8 @@ pub struct LogitsSpec {
     pub clean: bool,
     /// SMs that the launch rule is told of: few SMs make each CTA walk many pages.
     pub sms: u32,
+    /// How often the launch fills them, as the kernel is told; see [`Schedule`](crate::launch::Schedule).
+    pub waves: i32,
     /// What block-table entries past a row's pages hold.
     pub tail: TableTail,
     /// Block-table entries beyond those `max_len` needs: a row's gap to the next, of which the first few are mapped.
@@ -115,6 +117,7 @@ impl LogitsSpec {
             planned_len: None,
             clean: false,
             sms: 188,
+            waves: 1,
             tail: TableTail::MinusOne,
             table_gap: 0,
             logits_gap: 0,
@@ -157,19 +160,21 @@ impl LogitsSpec {
         let expected = OnceLock::new();
         Case {
             name: self.name(),
-            grid: logits_grid(
-                BF16_CTAS_PER_SM,
-                self.lens.len() / self.next_n,
-                self.next_n,
-                self.planned_len.unwrap_or(self.max_len).into(),
-                self.sms,
-            ),
+            grid: self.grid(),
             buffers,
             args,
             verify: Box::new(move |after| {
                 let expected = expected.get_or_init(|| problem.expected());
                 problem.verify(&before, after, expected)
             }),
+        }
+    }
+
+    fn grid(&self) -> [u32; 3] {
+        let (batch, planned_len) = (self.lens.len() / self.next_n, self.planned_len.unwrap_or(self.max_len));
+        match self.waves {
+            1 => logits_grid(BF16_CTAS_PER_SM, batch, self.next_n, planned_len.into(), self.sms),
+            waves => balanced_grid(BF16_CTAS_PER_SM * self.sms, waves, batch, self.next_n),
         }
     }
 

@@ -7,14 +7,14 @@ use super::logits::{Data, LogitsSpec, Pages, TableTail};
 use crate::contract::KeyFormat;
 use crate::contract::rules::{lens_ratio_1, lens_ratio_4};
 
-/// All cases of a kernel for this format and head count.
-pub fn logits_cases(format: KeyFormat, heads: usize, scale: Scale) -> Vec<Case> {
-    logits_specs(format, heads, scale).iter().map(LogitsSpec::case).collect()
+/// All cases of a kernel for this format and head count, launched to fill the device so often.
+pub fn logits_cases(format: KeyFormat, heads: usize, waves: i32, scale: Scale) -> Vec<Case> {
+    logits_specs(format, heads, waves, scale).iter().map(LogitsSpec::case).collect()
 }
 
 /// What [`logits_cases`] are made from.
-pub fn logits_specs(format: KeyFormat, heads: usize, scale: Scale) -> Vec<LogitsSpec> {
-    let mut list = List { format, heads, specs: Vec::new() };
+pub fn logits_specs(format: KeyFormat, heads: usize, waves: i32, scale: Scale) -> Vec<LogitsSpec> {
+    let mut list = List { format, heads, waves, specs: Vec::new() };
     list.lengths();
     list.rows_of_a_request();
     list.addresses();
@@ -36,9 +36,13 @@ pub const PACKED_PAGE_STRIDES: [u64; 2] = [1_077_120, 1_435_968];
 /// With [`PACKED_PAGE_STRIDES`], pages from this id on lie past 2^31 elements, of whatever size they are counted in.
 pub(super) const FIRST_FAR_PAGE: i32 = 8_000;
 
+/// SMs that a launch of many waves fills where a case does not say.
+const FEW_SMS: u32 = 6;
+
 struct List {
     format: KeyFormat,
     heads: usize,
+    waves: i32,
     specs: Vec<LogitsSpec>,
 }
 
@@ -46,7 +50,10 @@ impl List {
     /// Adds a launch; the seed is its place in the list.
     fn add(&mut self, label: &str, next_n: usize, lens: Vec<i32>, change: impl FnOnce(&mut LogitsSpec)) {
         let mut spec = LogitsSpec::new(self.format, self.heads, next_n, lens);
-        spec.label = label.to_owned();
+        (spec.label, spec.waves) = (label.to_owned(), self.waves);
+        if self.waves > 1 {
+            spec.sms = FEW_SMS; // every CTA of the launch looks at all lengths
+        }
         spec.seed = self.specs.len() as u64 + 1;
         change(&mut spec);
         self.specs.push(spec);
@@ -62,6 +69,10 @@ impl List {
         self.add("nothing but zeros, no capacity", 1, vec![0; 3], |_| {});
         self.add("empty batch", 1, vec![], |s| s.max_len = 64);
         self.add("zero rows between long ones", 1, vec![0, 700, 0, 0, 650, 0], |s| s.sms = 1);
+        self.add("a long row between short ones and none", 1, vec![2, 0, 3_000, 64, 0, 65], |s| s.sms = 1);
+        let lens = (0..70).map(|request| request * 37 % 200).collect();
+        self.add("more requests than a warp has lanes", 1, lens, |s| s.sms = 4);
+        self.add("more requests than share their rows", 1, (0..260).map(|request| request % 3 * 40).collect(), |_| {});
         self.add("one long row, many pages a CTA", 1, vec![2_500], |s| s.sms = 1);
         self.add("whole pages, fewer than the table has", 1, vec![64 * 32], |s| {
             (s.max_len, s.sms, s.tail) = (64 * 34, 1, TableTail::IntMax);

@@ -181,7 +181,7 @@ fn every_listed_case_obeys_the_contract() {
     use lathe_codegen::contract::Scale;
     for format in [KeyFormat::Bf16, KeyFormat::Fp8] {
         for heads in crate::contract::HEADS {
-            let specs = logits_specs(format, heads, Scale::Emulator);
+            let specs = logits_specs(format, heads, 1, Scale::Emulator);
             let names: std::collections::BTreeSet<String> =
                 specs.iter().map(|s| format!("{} seed {}", s.name(), s.seed)).collect();
             assert_eq!(names.len(), specs.len());
