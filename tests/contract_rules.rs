@@ -31,7 +31,7 @@ fn program(kernel: Kernel) -> Program {
 fn logits_program((format, waves): (KeyFormat, i32), heads: usize) -> Program {
     program(match format {
         KeyFormat::Bf16 => bf16_paged_mqa_logits(heads as i32, waves, STAGES).expect("traces"),
-        KeyFormat::Fp8 => fp8_paged_mqa_logits(heads as i32, 1, waves, STAGES, Target::Sm120a).expect("traces"),
+        KeyFormat::Fp8 => fp8_paged_mqa_logits(heads as i32, waves, STAGES, Target::Sm120a).expect("traces"),
     })
 }
 

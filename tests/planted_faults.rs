@@ -224,7 +224,7 @@ fn a_mask_that_is_off_by_one_writes_past_the_length() {
 /// The fp8 logits on Hopper, whose warps multiply together.
 #[track_caller]
 fn expect_warpgroup(fault: Fault, caught: Caught) {
-    let kernel = fp8_paged_mqa_logits(16, 1, 1, STAGES, Target::Sm90a).expect("traces");
+    let kernel = fp8_paged_mqa_logits(16, 1, STAGES, Target::Sm90a).expect("traces");
     let mut spec = LogitsSpec::new(KeyFormat::Fp8, 16, 1, vec![700, 130]);
     (spec.sms, spec.label) = (1, "faults".to_owned());
     expect_on(Target::Sm90a, kernel, FP8_LOGITS, fault, &spec.case(), caught);

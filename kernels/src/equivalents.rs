@@ -12,7 +12,6 @@ pub(crate) const LOGITS: &[Equivalent] = &[
         "`mul` keeps 32 bits",
         "a launch has at most 65,535 rows, of at most 64 heads: fewer than 2^31 elements",
     ),
-    same("warpgroup::id()", "0 becomes 1", "any lane of a warp may tell the others its warpgroup: all have the same"),
     same("warp::sync(); // or the assembler", "drop `barrier.warp`", "it orders nothing but the instructions"),
     same(
         "warp::sync(); // or the assembler",

@@ -11,20 +11,19 @@ use crate::cases::logits::LogitsSpec;
 use crate::cases::logits_list::logits_specs;
 use crate::contract::KeyFormat;
 use crate::equivalents;
-use crate::launch::{LEAST_WAVES, STAGES, Schedule, fp8_logits_launch, fp8_schedules, fp8_warpgroups_per_sm};
+use crate::launch::{LEAST_WAVES, STAGES, Schedule, fp8_ctas_per_sm, fp8_logits_launch, fp8_schedules};
 use crate::partition::{Share, Walk};
 use crate::reference::bounds::{C_MMA_FP8, C_WGMMA_FP8};
 
 /// logits[r, p] = k_scales[p] * sum over h of weights[r, h] * relu(q[r, h] . k[p]), keys in pages of 64.
 ///
-/// A warpgroup walks pages of a row, at most 32 at a time: of its CTA's own row, or, where the launch fills the device several
-/// times (`waves`), a share of all rows. A warp has 16 keys of each page, and rings of its own for them and for their scales.
+/// A CTA walks pages of a row, at most 32 at a time: of a row of its own, or, where its launch fills the device several times
+/// (`waves`), its share of all rows. A warp has 16 keys of each page, and rings of its own for them and for their scales.
 /// On Hopper, whose `mma.sync` has no fp8, the four warps multiply together by `wgmma`, the queries in shared memory;
 /// elsewhere each for itself, the queries in registers.
-#[kernel(warps = 4 * warpgroups as u32, ctas_per_sm = fp8_warpgroups_per_sm(target) / warpgroups as u32)]
+#[kernel(warps = 4, ctas_per_sm = fp8_ctas_per_sm(target))]
 pub fn fp8_paged_mqa_logits(
     #[comptime] heads: i32,
-    #[comptime] warpgroups: i32,
     #[comptime] waves: i32,
     #[comptime] stages: i32,
     #[comptime] target: Target,
@@ -40,10 +39,9 @@ pub fn fp8_paged_mqa_logits(
 ) {
     let wgmma = target.capability() == 90;
     let row_of = |request: Scalar<i32>| request * grid::x() + cta::x();
-    let request = cta::z();
+    let (request, first, splits) = (cta::z(), cta::y(), grid::y());
     let row = row_of(request);
-    let (first, splits) = (cta::y() * warpgroups + warpgroup::id(), grid::y() * warpgroups);
-    let keys = warpgroup::warp() * 16;
+    let keys = warp::id() * 16;
     let ring = shared::<e4m3>([16, 128]).stages(stages).per_warp().swizzle(Xor16);
     let q_tile = shared::<e4m3>([heads, 128]).swizzle(Xor16);
     let scale_ring = shared::<f32>([1, 16]).stages(stages).per_warp();
@@ -124,8 +122,7 @@ pub fn fp8_paged_mqa_logits(
     pdl::launch_dependents();
 
     section("What the caller wants cleaned, past the row's end");
-    let threads = warpgroups * 128;
-    for p in (len + cta::y() * threads + thread::id()..clean_to).step_by(splits * 128) {
+    for p in (len + first * 128 + thread::id()..clean_to).step_by(splits * 128) {
         logits.row(row).at(p).store(f32::NEG_INFINITY);
     }
 }
@@ -139,24 +136,17 @@ pub fn entry() -> Entry {
         source: include_str!("fp8_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            let variant = |heads: i32, Schedule { warpgroups, waves, stages }| Variant {
-                label: match (warpgroups, waves) {
-                    (1, 1) => format!("H={heads}"),
-                    (_, 1) => format!("H={heads} paired"),
-                    _ => format!("H={heads} balanced"),
-                },
-                kernel: fp8_paged_mqa_logits(heads, warpgroups, waves, stages, target),
+            let variant = |heads: i32, Schedule { waves, stages }| Variant {
+                label: if waves == 1 { format!("H={heads}") } else { format!("H={heads} balanced") },
+                kernel: fp8_paged_mqa_logits(heads, waves, stages, target),
                 cases: Box::new(move |scale| {
                     let specs = logits_specs(KeyFormat::Fp8, heads as usize, waves, scale).into_iter();
                     specs.map(|spec| LogitsSpec { c: c_fp8(target), ..spec }.case()).collect()
                 }),
             };
-            let stages = if target.capability() == 90 { 3 } else { STAGES };
-            let schedules =
-                [(1, 1), (2, 1), (1, LEAST_WAVES)].map(|(warpgroups, waves)| Schedule { warpgroups, waves, stages });
-            let schedules =
-                schedules.into_iter().filter(|schedule| target.capability() == 90 || schedule.warpgroups == 1);
-            schedules.flat_map(|schedule| [16, 32, 64].map(|heads| variant(heads, schedule))).collect()
+            let balanced = if target.capability() == 90 { 3 } else { STAGES };
+            let schedules = [(1, STAGES), (LEAST_WAVES, balanced)].map(|(waves, stages)| Schedule { waves, stages });
+            schedules.into_iter().flat_map(|schedule| [16, 32, 64].map(|heads| variant(heads, schedule))).collect()
         },
         benchmark: Some(Benchmark {
             axes: logits::AXES,
@@ -164,10 +154,9 @@ pub fn entry() -> Entry {
             configurations: |size, machine| {
                 let (batch, next_n) = (size.batch as usize, size.next_n as usize);
                 let rule = fp8_logits_launch(machine.target, batch, next_n, size.max_len().into(), machine.sms);
-                let wave = fp8_warpgroups_per_sm(machine.target) * machine.sms;
+                let wave = fp8_ctas_per_sm(machine.target) * machine.sms;
                 logits::configurations(size, wave, rule, &fp8_schedules(machine.target), |schedule| {
-                    let Schedule { warpgroups, waves, stages } = schedule;
-                    fp8_paged_mqa_logits(size.heads as i32, warpgroups, waves, stages, machine.target)
+                    fp8_paged_mqa_logits(size.heads as i32, schedule.waves, schedule.stages, machine.target)
                 })
             },
             work: |size| logits::work(KeyFormat::Fp8, size),

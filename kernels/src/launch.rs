@@ -9,7 +9,7 @@ use lathe_codegen::target::Target;
 use crate::contract::PAGE_SLOTS;
 use crate::partition::GROUP;
 
-/// Most pages that a group of four warps walks: their ids lie in one register of each lane of a warp.
+/// Most pages that a CTA of the logits kernels walks at a time: their ids lie in one register of each lane of a warp.
 pub const MAX_WALK: u64 = 32;
 
 /// Stages of a ring that leave room for another CTA on every target.
@@ -21,17 +21,14 @@ pub const DEEP_STAGES: i32 = 5;
 /// CTAs of the bf16 logits kernel on an SM.
 pub const BF16_CTAS_PER_SM: u32 = 2;
 
-/// Warps of four of the fp8 logits kernel on an SM: queries that lie in shared memory, for `wgmma`, leave registers for a
-/// fourth.
-pub fn fp8_warpgroups_per_sm(target: Target) -> u32 {
+/// CTAs of the fp8 logits kernel on an SM: queries that lie in shared memory, for `wgmma`, leave registers for a fourth.
+pub fn fp8_ctas_per_sm(target: Target) -> u32 {
     if target.capability() == 90 { 4 } else { 3 }
 }
 
 /// What a logits kernel is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Groups of four warps a CTA, which share the queries; each walks pages of its own.
-    pub warpgroups: i32,
     /// How often the launch fills the device. *1*: the CTAs of a row share that row; no way to the first key is shorter.
     /// *[More](LEAST_WAVES)*: all CTAs share all rows, by the lengths that they find: see [`partition`](crate::partition).
     pub waves: i32,
@@ -54,24 +51,18 @@ pub const MOST_WAVES: i32 = 16;
 
 /// Schedules of the bf16 logits kernel.
 pub fn bf16_schedules(target: Target) -> Vec<Schedule> {
-    let schedule = |waves, stages| Schedule { warpgroups: 1, waves, stages };
-    match target.capability() {
-        90 => vec![
-            schedule(1, STAGES),
-            schedule(1, DEEP_STAGES),
-            schedule(LEAST_WAVES, 3),
-            schedule(8, DEEP_STAGES),
-            schedule(MOST_WAVES, DEEP_STAGES),
-        ],
-        _ => [1, LEAST_WAVES, 8, MOST_WAVES].map(|waves| schedule(waves, STAGES)).into(),
-    }
+    let schedules = match target.capability() {
+        90 => &[(1, STAGES), (1, DEEP_STAGES), (LEAST_WAVES, 3), (8, DEEP_STAGES), (MOST_WAVES, DEEP_STAGES)][..],
+        _ => &[(1, STAGES), (LEAST_WAVES, STAGES), (8, STAGES), (MOST_WAVES, STAGES)],
+    };
+    schedules.iter().map(|&(waves, stages)| Schedule { waves, stages }).collect()
 }
 
 /// Schedule and grid of the bf16 logits kernel.
 ///
-/// Stages, on Hopper: where one wave of CTAs walks several pages each, two are best: with more in flight, every CTA's first
-/// page comes later. One page a CTA, or many waves, go best with five, where they fit beside a second CTA of the SM; three
-/// are between the two for launches that may be short or long.
+/// Stages, on Hopper: two are best for one wave of CTAs: with more in flight, every CTA's first page comes later. Many waves
+/// go best with five, where they fit beside a second CTA of the SM; three are between the two for launches that may be short
+/// or long.
 pub fn bf16_logits_launch(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> (Schedule, [u32; 3]) {
     let grid = logits_grid(BF16_CTAS_PER_SM, batch, next_n, max_len, sms);
     let waves = balanced_waves(BF16_CTAS_PER_SM * sms, LEAST_WAVES, batch, next_n, max_len);
@@ -79,12 +70,10 @@ pub fn bf16_logits_launch(target: Target, batch: usize, next_n: usize, max_len: 
         _ if target.capability() != 90 => STAGES,
         Some(LEAST_WAVES) => 3,
         Some(_) => DEEP_STAGES,
-        None => match one_wave_walk(batch, next_n, max_len, BF16_CTAS_PER_SM * sms) {
-            2..=LONGEST_WAVE => STAGES,
-            _ => DEEP_STAGES,
-        },
+        None if one_wave_walk(batch, next_n, max_len, BF16_CTAS_PER_SM * sms) <= LONGEST_WAVE => STAGES,
+        None => DEEP_STAGES,
     };
-    let schedule = Schedule { warpgroups: 1, waves: waves.unwrap_or(1), stages };
+    let schedule = Schedule { waves: waves.unwrap_or(1), stages };
     (schedule, waves.map_or(grid, |waves| balanced_grid(BF16_CTAS_PER_SM * sms, waves, batch, next_n)))
 }
 
@@ -124,45 +113,26 @@ fn one_wave_walk(batch: usize, next_n: usize, max_len: u64, wave: u32) -> u64 {
 
 /// Schedules of the fp8 logits kernel.
 pub fn fp8_schedules(target: Target) -> Vec<Schedule> {
-    let schedule = |warpgroups, waves, stages| Schedule { warpgroups, waves, stages };
-    match target.capability() {
-        90 => {
-            let own_rows = [1, 2, 4].into_iter().flat_map(|warpgroups| [2, 3].map(|stages| (warpgroups, 1, stages)));
-            let all_rows =
-                [2, LEAST_WAVES, 8, MOST_WAVES].into_iter().flat_map(|waves| [2, 3].map(|stages| (1, waves, stages)));
-            own_rows.chain(all_rows).map(|(warpgroups, waves, stages)| schedule(warpgroups, waves, stages)).collect()
-        }
-        _ => [1, LEAST_WAVES, 8, MOST_WAVES].map(|waves| schedule(1, waves, STAGES)).into(),
-    }
+    let stages = if target.capability() == 90 { &[STAGES, 3][..] } else { &[STAGES] };
+    let waves = [1, FP8_LEAST_WAVES, LEAST_WAVES, 8, MOST_WAVES];
+    waves.into_iter().flat_map(|waves| stages.iter().map(move |&stages| Schedule { waves, stages })).collect()
 }
 
 /// Schedule and grid of the fp8 logits kernel.
 ///
-/// On Hopper, once there are more pages than SMs and while they make one wave of CTAs, two warpgroups share the queries. An
-/// SM has registers for two such CTAs and no third; of the smallest ones, four are meant to be on an SM and five fit, so that
-/// under programmatic edges those of the next launch gather where SMs end first. A page an SM, and many waves, go best with
-/// the smallest CTAs. Three stages, but two where walks are longest: one wave of them on own rows, or two on shared ones, which
-/// take an even batch 1.5 % longer than own rows, and an uneven one 0.4 of their time.
+/// Two stages, but on Hopper three where there are many waves, on own rows or on shared ones. Two waves on shared rows take an
+/// even batch 1.5 % longer than own rows, and an uneven one 0.4 of their time.
 pub fn fp8_logits_launch(target: Target, batch: usize, next_n: usize, max_len: u64, sms: u32) -> (Schedule, [u32; 3]) {
-    let warpgroups_per_sm = fp8_warpgroups_per_sm(target);
-    let wave = warpgroups_per_sm * sms;
-    if let Some(waves) = balanced_waves(wave, FP8_LEAST_WAVES, batch, next_n, max_len) {
-        let stages = if target.capability() == 90 && waves > FP8_LEAST_WAVES { 3 } else { STAGES };
-        return (Schedule { warpgroups: 1, waves, stages }, balanced_grid(wave, waves, batch, next_n));
-    }
-    let [x, splits, z] = logits_grid(warpgroups_per_sm, batch, next_n, max_len, sms);
-    if target.capability() != 90 {
-        return (Schedule { warpgroups: 1, waves: 1, stages: STAGES }, [x, splits, z]);
-    }
-    let (rows, pages) = ((batch * next_n) as u64, max_len.div_ceil(PAGE_SLOTS as u64));
-    let walk = longest_walk(batch, next_n, max_len, sms, warpgroups_per_sm);
-    let one_wave = rows * pages <= 2 * walk * u64::from(warpgroups_per_sm) * u64::from(sms);
-    let schedule = Schedule {
-        warpgroups: if one_wave && rows * pages > u64::from(sms) { 2 } else { 1 },
-        waves: 1,
-        stages: if walk == MAX_WALK { 2 } else { 3 },
+    let wave = fp8_ctas_per_sm(target) * sms;
+    let waves = balanced_waves(wave, FP8_LEAST_WAVES, batch, next_n, max_len);
+    let many_waves = match waves {
+        Some(waves) => waves > FP8_LEAST_WAVES,
+        None => one_wave_walk(batch, next_n, max_len, wave) > LONGEST_WAVE,
     };
-    (schedule, [x, splits.div_ceil(schedule.warpgroups.unsigned_abs()), z])
+    let stages = if target.capability() == 90 && many_waves { 3 } else { STAGES };
+    let own = logits_grid(fp8_ctas_per_sm(target), batch, next_n, max_len, sms);
+    let grid = waves.map_or(own, |waves| balanced_grid(wave, waves, batch, next_n));
+    (Schedule { waves: waves.unwrap_or(1), stages }, grid)
 }
 
 /// Pages that a CTA of a logits kernel whose rows are not shared walks in the longest launch.
@@ -179,8 +149,7 @@ fn longest_walk(batch: usize, next_n: usize, max_len: u64, sms: u32, ctas_per_sm
 }
 
 /// Grid of the logits kernels: `[next_n, splits, batch]`, or zeros where there is nothing to do. The rows of a request,
-/// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`], or [`fp8_warpgroups_per_sm`]
-/// for CTAs of one warpgroup.
+/// which read the same pages, run side by side. `ctas_per_sm` is [`BF16_CTAS_PER_SM`] or [`fp8_ctas_per_sm`].
 pub fn logits_grid(ctas_per_sm: u32, batch: usize, next_n: usize, max_len: u64, sms: u32) -> [u32; 3] {
     logits_grid_of_walk(batch, next_n, max_len, longest_walk(batch, next_n, max_len, sms, ctas_per_sm))
 }
@@ -250,32 +219,29 @@ mod tests {
     }
 
     #[test]
-    fn two_warpgroups_share_the_queries_while_one_wave_has_several_pages_an_sm() {
-        let launch = |rows, max_len| {
-            let (schedule, [1, splits, _]) = fp8_logits_launch(Target::Sm90a, rows, 1, max_len, SMS) else { panic!() };
-            (splits, schedule.warpgroups, schedule.stages)
-        };
-        assert_eq!(launch(1, 4_096), (64, 1, 3)); // a page an SM
-        assert_eq!(launch(1, 16_384), (128, 2, 3)); // a page a warpgroup
-        assert_eq!(launch(1, 65_536), (1024 / 2 / 2, 2, 3));
-        assert_eq!(launch(16, 16_384), (256 / 8 / 2, 2, 3));
-        assert_eq!(launch(64, 16_384), (256 / 32 / 2, 2, 2));
-        assert_eq!(launch(4_096, 4_096), (64_u32.div_ceil(11), 1, 3)); // many waves
-        let elsewhere = fp8_logits_launch(Target::Sm120a, 16, 1, 16_384, 188);
-        assert_eq!(elsewhere, (Schedule { warpgroups: 1, waves: 1, stages: 2 }, [1, 256 / 8, 16]));
+    fn rings_are_deep_for_many_waves_on_hopper() {
+        let bf16 = |rows, max_len| bf16_logits_launch(Target::Sm90a, rows, 1, max_len, SMS).0.stages;
+        let fp8 = |rows, max_len| fp8_logits_launch(Target::Sm90a, rows, 1, max_len, SMS).0.stages;
+        for (rows, max_len) in [(64, 65_536), (128, 65_536), (512, 65_536)] {
+            assert_eq!([bf16(rows, max_len), fp8(rows, max_len)], [DEEP_STAGES, 3], "{rows} x {max_len}");
+        }
+        for (rows, max_len) in [(1, 1024), (1, 16_384), (1, 65_536), (16, 4096), (16, 16_384), (64, 16_384)] {
+            assert_eq!([bf16(rows, max_len), fp8(rows, max_len)], [STAGES; 2], "{rows} x {max_len}");
+        }
+        assert_eq!([bf16(32, 65_536), fp8(32, 65_536)], [3, STAGES]);
+        assert_eq!(bf16_logits_launch(Target::Sm120a, 128, 1, 65_536, 188).0.stages, STAGES);
+        assert_eq!(fp8_logits_launch(Target::Sm120a, 128, 1, 65_536, 188).0.stages, STAGES);
     }
 
     #[test]
-    fn rings_are_deep_for_single_pages_and_for_many_waves() {
-        let stages = |rows, max_len| bf16_logits_launch(Target::Sm90a, rows, 1, max_len, SMS).0.stages;
-        for (rows, max_len) in [(1, 1024), (1, 16_384), (64, 65_536), (128, 65_536), (512, 65_536)] {
-            assert_eq!(stages(rows, max_len), DEEP_STAGES, "{rows} x {max_len}");
-        }
-        for (rows, max_len) in [(1, 65_536), (16, 4096), (16, 16_384), (64, 16_384)] {
-            assert_eq!(stages(rows, max_len), STAGES, "{rows} x {max_len}");
-        }
-        assert_eq!(stages(32, 65_536), 3);
-        assert_eq!(bf16_logits_launch(Target::Sm120a, 128, 1, 65_536, 188).0.stages, STAGES);
+    fn fp8_ctas_walk_half_as_many_pages_where_twice_as_many_fit() {
+        let splits = |rows, max_len| fp8_logits_launch(Target::Sm90a, rows, 1, max_len, SMS).1[1];
+        assert_eq!(splits(1, 16_384), 256); // a page each
+        assert_eq!(splits(1, 65_536), 1024 / 2);
+        assert_eq!(splits(16, 16_384), 256 / 8);
+        assert_eq!(splits(64, 16_384), 256 / 32);
+        assert_eq!(splits(4_096, 4_096), 64_u32.div_ceil(11)); // many waves
+        assert_eq!(fp8_logits_launch(Target::Sm120a, 16, 1, 16_384, 188).1, [1, 256 / 8, 16]);
     }
 
     #[test]
@@ -302,7 +268,7 @@ mod tests {
             let (schedule, [_, splits, _]) = fp8_logits_launch(Target::Sm90a, batch, 1, max_len, SMS);
             (schedule, splits)
         };
-        let shared = |waves| Schedule { warpgroups: 1, waves, stages: if waves == 2 { 2 } else { 3 } };
+        let shared = |waves| Schedule { waves, stages: if waves == 2 { 2 } else { 3 } };
         assert_eq!(launch(64, 16_384).0.waves, 1); // one wave of the longest walks
         assert_eq!(launch(32, 65_536), (shared(2), 2 * 528 / 32));
         assert_eq!(launch(64, 65_536), (shared(4), 4 * 528 / 64));

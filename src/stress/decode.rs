@@ -141,7 +141,7 @@ impl Programs {
             ],
             logits: [
                 compile(&bf16_logits::bf16_paged_mqa_logits(heads, 1, STAGES)?)?,
-                compile(&fp8_logits::fp8_paged_mqa_logits(heads, 1, 1, STAGES, target)?)?,
+                compile(&fp8_logits::fp8_paged_mqa_logits(heads, 1, STAGES, target)?)?,
             ],
             topk: compile(&topk::topk_page_transform(K as i32)?)?,
         })

@@ -70,7 +70,7 @@ impl Programs {
             fp8: Indexer {
                 project_q: program(kernels::project_e4m3())?,
                 store: program(fp8_store::fp8_index_k_store::<i64>(false, 1))?,
-                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, 1, 1, STAGES, target))?,
+                logits: program(fp8_logits::fp8_paged_mqa_logits(HEADS, 1, STAGES, target))?,
             },
             topk: program(topk::topk_page_transform(kernels::TOP_K))?,
             project: program(kernels::project_bf16())?,

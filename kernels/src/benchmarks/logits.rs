@@ -49,11 +49,11 @@ pub fn sizes() -> Vec<Size> {
 /// Warps that make the logits of a page together.
 const WARPS_A_PAGE: u64 = 4;
 
-/// Few groups of warps leave SMs idle, and very many cost time to start: a search skips them, but for a page a group.
-const USEFUL_GROUPS: RangeInclusive<u64> = 200..=12_000;
+/// Few CTAs leave SMs idle, and very many cost time to start: a search skips them, but for a page a CTA.
+const USEFUL_CTAS: RangeInclusive<u64> = 200..=12_000;
 
 /// The kernel as the launch rule has it, then with each of `schedules` and the grids of all walks, or of its waves. The device
-/// has room for `wave` groups of four warps.
+/// has room for `wave` CTAs.
 pub fn configurations(
     size: &Size,
     wave: u32,
@@ -63,25 +63,22 @@ pub fn configurations(
 ) -> Vec<Configuration> {
     let (batch, next_n, max_len) = (size.batch as usize, size.next_n as usize, u64::from(size.max_len()));
     let pages = max_len.div_ceil(PAGE_SLOTS as u64);
-    let many_warpgroups = schedules.iter().any(|schedule| schedule.warpgroups > 1);
     let many_waves = schedules.iter().any(|schedule| schedule.waves > 1);
     let configuration = |(schedule, grid): (Schedule, [u32; 3])| {
         let pages_per_cta = pages.div_ceil(u64::from(grid[1].max(1))) as u32;
         let mut parameters = vec![("pages_per_cta", pages_per_cta), ("stages", schedule.stages.unsigned_abs())];
-        parameters.extend(many_warpgroups.then_some(("warpgroups", schedule.warpgroups.unsigned_abs())));
         parameters.extend(many_waves.then_some(("waves", schedule.waves.unsigned_abs())));
         Configuration { parameters, kernel: kernel(schedule), grid }
     };
     let of_schedule = |schedule: &Schedule| {
-        let (schedule, warpgroups) = (*schedule, u64::from(schedule.warpgroups.unsigned_abs()));
+        let schedule = *schedule;
         if schedule.waves > 1 {
             return vec![(schedule, balanced_grid(wave, schedule.waves, batch, next_n))];
         }
         let walks = [1, 2, 3, 4, 6, 8, 11, 16, 24, MAX_WALK].into_iter().filter(move |walk| *walk <= pages);
-        let grids = walks.map(move |walk| (walk, logits_grid_of_walk(batch, next_n, max_len, walk * warpgroups)));
-        let useful = grids.filter(move |(walk, [x, splits, z])| {
-            *walk == 1 || USEFUL_GROUPS.contains(&(u64::from(x * splits * z) * warpgroups))
-        });
+        let grids = walks.map(move |walk| (walk, logits_grid_of_walk(batch, next_n, max_len, walk)));
+        let useful =
+            grids.filter(move |(walk, [x, splits, z])| *walk == 1 || USEFUL_CTAS.contains(&u64::from(x * splits * z)));
         useful.map(move |(_, grid)| (schedule, grid)).collect()
     };
     let others = schedules.iter().flat_map(of_schedule).filter(|other| *other != rule);

@@ -145,19 +145,17 @@ impl LogitsShape {
         self.batch * self.next_n
     }
 
-    /// Checks `splits`, the groups of four warps that share the pages of a row, each of at most [`MAX_WALK`]: the grid's y
-    /// times the warpgroups of a CTA.
+    /// Checks `splits`, the grid's y: the CTAs that share the pages of a row, each of at most [`MAX_WALK`].
     ///
     /// # Errors
-    /// A number that leaves a group more pages of the longest row than it can walk.
+    /// A number that leaves a CTA more pages of the longest row than it can walk.
     pub fn check_splits(&self, splits: u32) -> Result<(), ContractError> {
         let pages = self.max_len.div_ceil(PAGE_SLOTS as u64);
         let least = pages.div_ceil(MAX_WALK).max(1);
         if u64::from(splits) >= least {
             return Ok(());
         }
-        let accepted =
-            format!("{least} or more: a group of four warps walks at most {MAX_WALK} of a row's {pages} pages");
+        let accepted = format!("{least} or more: a CTA walks at most {MAX_WALK} of a row's {pages} pages");
         Err(ContractError::Scalar { arg: "splits", got: splits.into(), accepted })
     }
 
@@ -360,7 +358,7 @@ mod tests {
         assert!(shape.check_splits(3).is_ok());
         assert_eq!(
             shape.check_splits(2).unwrap_err().to_string(),
-            "`splits` is 2, accepted: 3 or more: a group of four warps walks at most 32 of a row's 65 pages"
+            "`splits` is 2, accepted: 3 or more: a CTA walks at most 32 of a row's 65 pages"
         );
     }
 
