@@ -31,7 +31,7 @@ const K: usize = 512;
 /// Keys of a row.
 pub const KEYS: usize = 2048;
 /// Keys of a row of the graph that must go wrong: the logits still run when a top-k that does not wait for them reads.
-const CONTROL_KEYS: usize = 16_384;
+pub const CONTROL_KEYS: usize = 16_384;
 const PAGE: usize = 64;
 const PAGE_BYTES: usize = PAGE * 256;
 
@@ -185,9 +185,10 @@ fn begin_turn(step: &mut CudaStep, chain: &Chain, turn: usize) -> Result<(), Fai
 }
 
 /// Replays the chain with other new keys each time; gives how many left something else than the right one does, serially, and
-/// how many programmatic edges the driver holds.
+/// how many programmatic edges the driver holds. Its graph is kept as `name`.
 fn wrong_replays(
     gpu: &Gpu,
+    name: &str,
     [right, tested]: [&Kernels; 2],
     row_keys: usize,
     replays: usize,
@@ -208,7 +209,7 @@ fn wrong_replays(
     let mut step = CudaStep::unproved(gpu.device, &tested.pool, &placement, &tested.bindings)?;
     let replay = step.prepare(tested.graph, &Mode::default())?;
     let dump = replay.dumps()?.remove(0);
-    gpu.keep("programmatic", step.pool(), step.placement(), &dump)?;
+    gpu.keep(name, step.pool(), step.placement(), &dump)?;
     let mut wrong = 0;
     for at in 0..replays {
         let turn = at % TURNS;
@@ -225,7 +226,7 @@ fn store_logits_and_top_k_are_right(gpu: &Gpu) -> Outcome {
     let recorded = chain(&right, KEYS)?;
     let report = check(&recorded.pool, Some(&super::scenario::planned(&recorded.pool)?))?;
     ensure!(report.is_clean(), "the checker finds {:?}", report.findings);
-    let (wrong, programmatic) = wrong_replays(gpu, [&right, &right], KEYS, REPLAYS)?;
+    let (wrong, programmatic) = wrong_replays(gpu, "programmatic", [&right, &right], KEYS, REPLAYS)?;
     ensure!(programmatic == 2, "{programmatic} programmatic edges were captured, of two");
     ensure!(wrong == 0, "{wrong} of {REPLAYS} replays are wrong");
     Ok(vec![note("replays of store, logits, top-k", REPLAYS as f64, "replays"), note("wrong", wrong as f64, "replays")])
@@ -235,7 +236,7 @@ fn without_its_wait(gpu: &Gpu) -> Outcome {
     let compile = |kernel: &Kernel| gpu.program(kernel);
     checker_and_emulator_show_a_missing_wait(compile)?;
     let (right, broken) = (kernels(compile, Ok)?, kernels(compile, without_wait)?);
-    let (wrong, _) = wrong_replays(gpu, [&right, &broken], CONTROL_KEYS, CONTROLS)?;
+    let (wrong, _) = wrong_replays(gpu, "control", [&right, &broken], CONTROL_KEYS, CONTROLS)?;
     ensure!(wrong > 0, "none of {CONTROLS} replays is wrong on the hardware");
     Ok(vec![note("wrong without top-k's wait", wrong as f64 / CONTROLS as f64, "of replays")])
 }
