@@ -94,6 +94,12 @@ pub fn print(results: &Results, json: bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use lathe_codegen::benchmark::Machine;
+    use lathe_runtime::bench::CARDS;
+
     use super::*;
 
     #[test]
@@ -121,5 +127,30 @@ mod tests {
         assert_eq!(best.unwrap().configuration, "a=3");
         assert_eq!(rule.unwrap().configuration, "a=1");
         assert_eq!((*tried, *failed), (4, 1));
+    }
+
+    /// The most that a launch rule may lose against the fastest configuration that a search found.
+    const MOST: f64 = 0.03;
+
+    #[test]
+    fn the_launch_rules_are_those_of_the_searches_that_ship() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/tuned");
+        let files: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        let entries = lathe_kernels::entries();
+        for path in files {
+            let results = Results::read(&path).unwrap();
+            let card = CARDS.iter().find(|card| results.head.device.starts_with(card.device)).unwrap();
+            assert_eq!(results.head.target, card.target.name());
+            let machine = Machine { target: card.target, sms: card.sms };
+            for Decision { kernel, size, best, rule, .. } in decide(&results) {
+                let benchmark = entries.iter().find(|entry| entry.name == kernel).unwrap().benchmark.unwrap();
+                let (best, rule) = (best.unwrap(), rule.unwrap());
+                let chosen = &(benchmark.configurations)(&size.into(), machine)[0];
+                assert_eq!(rule.configuration, chosen.label(), "{kernel} {size:?}: search again (`lathe tune`)");
+                let loss = rule.us.unwrap() / best.us.unwrap() - 1.0;
+                assert!(loss <= MOST, "{kernel} {size:?} loses {loss:.3} to {}", best.configuration);
+            }
+        }
     }
 }
