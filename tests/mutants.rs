@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use lathe::contract::Scale;
-use lathe::entry::Entry;
+use lathe::entry::{Entry, Variant};
 use lathe::runtime::mutation::fates;
 use lathe::runtime::nvrtc::Compiler;
 use lathe::runtime::toolchain::Toolchain;
@@ -27,13 +27,18 @@ fn is_equivalent(entry: &Entry, mutant: &Mutant) -> bool {
 fn nothing_survives(name: &str, target: Target) {
     let entry = entry(name);
     let variant = (entry.variants)(target).swap_remove(0);
+    nothing_survives_of(&entry, variant, target, |_| true);
+}
+
+#[track_caller]
+fn nothing_survives_of(entry: &Entry, variant: Variant, target: Target, among: impl Fn(&Mutant) -> bool) {
     let compiler = Compiler::load(&TOOLCHAIN).expect("NVRTC is here or can be installed");
-    let fates = fates(&variant.kernel.expect("traces"), &(variant.cases)(Scale::Emulator), &compiler, target, || {});
-    let survivors: Vec<String> = fates
-        .iter()
-        .filter(|fate| fate.killer.is_none() && !is_equivalent(&entry, &fate.mutant))
-        .map(|fate| fate.mutant.to_string())
-        .collect();
+    let mut mutants = mutants(&variant.kernel.expect("traces"));
+    mutants.retain(|mutant| among(mutant) && !is_equivalent(entry, mutant));
+    assert!(!mutants.is_empty());
+    let fates = fates(mutants, &(variant.cases)(Scale::Emulator), &compiler, target, || {});
+    let survivors = fates.iter().filter(|fate| fate.killer.is_none());
+    let survivors: Vec<String> = survivors.map(|fate| fate.mutant.to_string()).collect();
     assert!(survivors.is_empty(), "{survivors:#?}");
 }
 
@@ -64,6 +69,15 @@ no_mutant_survives_of! {
 #[test]
 fn no_mutant_survives_of_the_fp8_logits_for_hopper() {
     nothing_survives("fp8_paged_mqa_logits", Target::Sm90a);
+}
+
+/// What launches that fill the device several times do more: it is the same for both kernels.
+#[test]
+fn no_mutant_survives_of_how_pages_are_shared_out() {
+    let entry = entry("bf16_paged_mqa_logits");
+    let mut variants = (entry.variants)(Target::Sm120a).into_iter();
+    let variant = variants.find(|variant| variant.label == "H=16 balanced").expect("such a variant");
+    nothing_survives_of(&entry, variant, Target::Sm120a, |mutant| mutant.loc.file.ends_with("partition.rs"));
 }
 
 #[test]

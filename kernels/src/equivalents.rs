@@ -18,8 +18,47 @@ pub(crate) const LOGITS: &[Equivalent] = &[
         "`barrier.warp` comes after `cp_async.tile`",
         "it orders nothing but the instructions",
     ),
-    same(".load_if(my_page.lt(table_pages), 0)", "0 becomes 1", "the lanes that get this value are never asked for it"),
+    same(".load_if(my_page.lt(table_pages), 0)", "0 becomes 1", NEVER_ASKED),
+    same(".load_if(within, 0)", "0 becomes 1", NEVER_ASKED),
+    same("let (ctas, slots) = ", "4 becomes 5", WHO_WALKS),
+    same("let (ctas, slots) = ", "1 becomes 2", WHO_WALKS),
+    same("let (ctas, slots) = ", "`max` becomes `min`", WHO_WALKS),
+    same("let (ctas, slots) = ", "swap the operands of `div`", WHO_WALKS),
+    same("let mut pages = Scalar::from(0);", "0 becomes 1", WHO_WALKS),
+    same("for counted in mine..after {", "1 becomes 2", WHO_WALKS),
+    same("pages += ", "64 becomes 65", WHO_WALKS),
+    same("pages += ", "63 becomes 64", WHO_WALKS),
+    same("pages += ", "`add` becomes `sub`", WHO_WALKS),
+    same("pages += ", "swap the operands of `div`", WHO_WALKS),
+    same("let mut shift = (leading_zeros(slots)", "swap the operands of `sub`", WHO_WALKS),
+    same("let mut shift = (leading_zeros(slots)", "0 becomes 1", WHO_WALKS),
+    same("if slots << shift < pages {", "swap the operands of `shl`", WHO_WALKS),
+    same("if slots << shift < pages {", "`lt` becomes `le`", WHO_WALKS),
+    same("if slots << shift < pages {", "`if` becomes true", WHO_WALKS),
+    same("shift += 1;", "1 becomes 2", WHO_WALKS),
+    same("if shift > most {", "`gt` becomes `ge`", WHO_WALKS),
+    same("if shift > most {", "`if` becomes true", WHO_WALKS),
+    same("shift = (shift == most + 1)", "6 becomes 7", WHO_WALKS),
+    same("shift = (shift == most + 1)", "4 becomes 5", WHO_WALKS),
+    same("shift = (shift == most + 1)", "`eq` becomes `ne`", WHO_WALKS),
+    same("shift = (shift == most + 1)", "swap the operands of `select`", WHO_WALKS),
+    same("if walks > ctas {", "`gt` becomes `ge`", WHO_WALKS),
+    same("if walks > ctas {", "`if` becomes true", WHO_WALKS),
+    same("- (ctas / slots - 1);", "1 becomes 2", WHO_WALKS),
+    same("- (ctas / slots - 1);", "swap the operands of `div`", WHO_WALKS),
+    same("- (ctas / slots - 1);", "swap the operands of `sub`", WHO_WALKS),
+    same("begin = (cta < slots)", "`lt` becomes `le`", "where the first wave ends, both give the same"),
+    same("let mut found = Walk {", "0 becomes 1", "the lane that is asked has found a walk"),
+    same("let mut found = Walk {", "1 becomes 2", "the lane that is asked has found a walk"),
+    same(
+        "if begin <= index && walks > 0 {",
+        "`gt` becomes `ge`",
+        "a request without walks comes before the one that counts",
+    ),
 ];
+
+const NEVER_ASKED: &str = "the lanes that get this value are never asked for it";
+const WHO_WALKS: &str = "changes who walks a page, and no result: `tests/partition.rs` holds the balance";
 
 const SPAN: &str = "any masks that span the 16 lanes combine the same 16 values";
 const LAST_ROW: &str = "lanes past the rows hold the last row, and store it once more";

@@ -71,8 +71,8 @@ impl Share {
         let (ctas, slots) = (requests * grid::y(), (requests * grid::y() / waves).max(1));
         let (mine, after) = group.of_lane();
         let mut pages = Scalar::from(0);
-        for request in mine..after {
-            pages += lens.at(0, request).load().div_ceil(64);
+        for counted in mine..after {
+            pages += lens.at(0, counted).load().div_ceil(64);
         }
         let shift = pages_of_walk(pages.warp_sum(), slots);
         let mut own = Scalar::from(0);
@@ -87,7 +87,8 @@ impl Share {
         let cta = (cta::z() - first) * grid::y() + cta::y();
         let (mut begin, mut end) = (cta, cta + 1);
         if walks > ctas {
-            let several = walks.div_ceil(slots) - (ctas / slots - 1);
+            let several = walks.div_ceil(slots) // a CTA of the first wave,
+                - (ctas / slots - 1); // where one of each later wave takes one
             begin = (cta < slots).select(cta * several, slots * several + cta - slots);
             end = (cta < slots).select(begin + several, begin + 1);
         }

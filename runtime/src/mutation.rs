@@ -4,7 +4,7 @@ use std::fmt;
 
 use lathe_codegen::contract::Case;
 use lathe_codegen::ir::Kernel;
-use lathe_codegen::mutate::{Mutant, mutants};
+use lathe_codegen::mutate::Mutant;
 use lathe_codegen::target::Target;
 use lathe_emulator::FindingKind;
 use rayon::prelude::*;
@@ -49,10 +49,10 @@ pub struct Fate {
     pub killer: Option<Killer>,
 }
 
-/// Runs every mutant of `kernel` on the emulator: each case with copies as late as they may come, in two orders of
+/// Runs mutants of a kernel on the emulator: each case with copies as late as they may come, in two orders of
 /// warps, until something catches it. `done` is called after each.
 pub fn fates(
-    kernel: &Kernel,
+    mutants: Vec<Mutant>,
     cases: &[Case],
     compiler: &Compiler,
     target: Target,
@@ -61,7 +61,7 @@ pub fn fates(
     // Short cases first: most mutants do not survive one.
     let mut order: Vec<&Case> = cases.iter().filter(|case| !case.grid.contains(&0)).collect();
     order.sort_by_key(|case| case.buffers.iter().flat_map(|b| &b.segments).map(|s| s.bytes.len()).sum::<usize>());
-    mutants(kernel)
+    mutants
         .into_par_iter()
         .map(|mutant| {
             let killer = killer(&mutant.kernel, &order, compiler, target);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use comfy_table::Cell;
 use lathe_codegen::contract::Scale;
 use lathe_codegen::entry::Entry;
-use lathe_codegen::mutate::Rule;
+use lathe_codegen::mutate::{Rule, mutants};
 use lathe_codegen::target::Target;
 use lathe_runtime::mutation::{Fate, fates};
 use lathe_runtime::nvrtc::Compiler;
@@ -63,9 +63,10 @@ fn of_entry(
     let variant = select::variant(entry, args.target, args.variant.as_deref())?;
     let kernel = variant.kernel?;
     let cases = (variant.cases)(Scale::Emulator);
-    let bar = terminal::bar(lathe_codegen::mutate::mutants(&kernel).len());
+    let mutants = mutants(&kernel);
+    let bar = terminal::bar(mutants.len());
     bar.set_message(entry.name);
-    let fates = fates(&kernel, &cases, compiler, args.target, || bar.inc(1));
+    let fates = fates(mutants, &cases, compiler, args.target, || bar.inc(1));
     bar.finish_and_clear();
     Ok(fates)
 }
