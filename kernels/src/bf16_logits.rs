@@ -44,7 +44,6 @@ pub fn bf16_paged_mqa_logits(
         let w = weights.at(row * heads).load_cols(heads);
 
         let step = walk.step * 64;
-
         let k = k_pages.skip(keys * 128);
         let fetch = |there_is: Mask, holder: Scalar<i32>, stage: SharedTile<bf16>| {
             if there_is {
@@ -126,7 +125,7 @@ pub fn entry() -> Entry {
         source: include_str!("bf16_logits.rs"),
         equivalents: equivalents::LOGITS,
         variants: |target| {
-            let variant = |heads: i32, Schedule { waves, stages, .. }| Variant {
+            let variant = |heads: i32, Schedule { waves, stages }| Variant {
                 label: match (waves, stages) {
                     (1, STAGES) => format!("H={heads}"),
                     (1, _) => format!("H={heads} deep"),
